@@ -2,7 +2,8 @@
 
     python tools/reference.py
 
-The sentence about a key is the comment after its field, or the comment lines above the field.
+The sentence about a key is the comment after its field, or the comment lines above the field. The
+name of the key is put before a comment that starts with "of".
 """
 
 import ast
@@ -34,7 +35,7 @@ from harken.training.loop import StageConfig
 DOCS = Path(__file__).parent.parent / "docs"
 INTRO = """# Recipe reference
 
-A recipe is a TOML file with the keys below; `harken new` writes a complete one. A key that is not
+A recipe is a TOML file with the keys below; `harken new` writes a short one. A key that is not
 marked as required may be left out. `--set model.width=64` overrides a key of the file. These pages
 are generated from the source by `python tools/reference.py`.
 
@@ -83,6 +84,7 @@ def sentence(kind: type, name: str) -> str:
     """Return the sentence about a key; empty if the source has no comment."""
     for base in kind.__mro__[:-1]:
         if text := comments(inspect.getfile(base)).get((base.__name__, name), ""):
+            text = f"{name.replace('_', ' ')} {text}" if text.startswith("of ") else text
             return (text[0].upper() + text[1:]).rstrip(".").replace("|", "\\|") + "."
     return ""
 

@@ -20,7 +20,7 @@ from harken.attention.scores import MergedConfig, ScoreConfig
 from harken.models.gpt import GPTConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
-HEADING = "Which pairs are legal today:\n\n"
+HEADING = "Supported pairs:\n\n"
 
 
 def as_markdown(table: list[list[str]]) -> str:

@@ -152,7 +152,7 @@ def test_a_measure_that_does_not_suit_the_task(
     assert main(["evaluate", str(small_run), "--split", "test"]) == 2
     assert "there is no data.test to evaluate on" in complaint(capsys)
     assert main(["evaluate", str(small_run), "--beam", "0"]) == 2
-    assert "--beam: expected at least 1 and at most 1024, got 0" in complaint(capsys)
+    assert "--beam: expected a number at least 1 and at most 1024, got 0" in complaint(capsys)
 
 
 def in_child(folder: Path, before: str, where: Path) -> subprocess.CompletedProcess[str]:

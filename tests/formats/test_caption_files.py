@@ -124,7 +124,7 @@ def test_pictures_that_are_rows(tmp_path: Path, lines: list[object], rows: list[
             "got one with 'index'",
             "two files",
         ),
-        ({"caption": "x"}, "got one without a picture", "two files"),
+        ({"caption": "x"}, "got one without an image", "two files"),
         (
             {"image": "a.png", "caption": "x", "boxes_xywh": 3},
             "wrong value of 'boxes_xywh' (expected",
@@ -269,9 +269,7 @@ def test_wrong_lists(tmp_path: Path) -> None:
     names = written(tmp_path, "a.jpg", "b.jpg", name="names.txt")
     listed = written(tmp_path, "b.jpg", "", "d.jpg", name="list.txt")
     error = complaint(path, names=names, listed=listed)
-    assert (
-        error.message == f"{listed}:3: expected the name of a picture with a caption, got 'd.jpg'"
-    )
+    assert error.message == f"{listed}:3: expected the name of an image with a caption, got 'd.jpg'"
     twice = written(tmp_path, "b.jpg", "a.jpg", "b.jpg", name="twice.txt")
     for options in ({"names": twice}, {"names": names, "listed": twice}):
         error = complaint(path, **options)
@@ -285,17 +283,17 @@ def test_wrong_lists(tmp_path: Path) -> None:
     ("lines", "found", "fix"),
     [
         (["two ducks"], "1: expected JSON objects", "formats.md#captions"),
-        (["a.png\tx", "a.png  x"], "2: expected picture<TAB>", "run of spaces"),
-        (["a.png\tx", "a.png\tx\ty"], "2: expected picture<TAB>", "formats"),
-        (["a.png\tx", "a.png\t "], "2: expected picture<TAB>", "formats"),
-        (["a.png\tx", "\tx"], "2: expected picture<TAB>", "formats"),
-        (["a.png#0\tx", "a.png\tx"], "2: expected picture#number", "formats"),
-        (["a.png#0\tx", "a.png#1\t"], "2: expected picture#number", "formats"),
-        (["a.png#0\tx", "#1\tx"], "2: expected picture#number", "formats"),
-        (["a.png#0\tx", "a.png#1\tx\ty"], "2: expected picture", "formats"),
-        (["a.png#0\tx", "a.png#²\tx"], "2: expected picture", "formats"),
+        (["a.png\tx", "a.png  x"], "2: expected image<TAB>", "run of spaces"),
+        (["a.png\tx", "a.png\tx\ty"], "2: expected image<TAB>", "formats"),
+        (["a.png\tx", "a.png\t "], "2: expected image<TAB>", "formats"),
+        (["a.png\tx", "\tx"], "2: expected image<TAB>", "formats"),
+        (["a.png#0\tx", "a.png\tx"], "2: expected image#number", "formats"),
+        (["a.png#0\tx", "a.png#1\t"], "2: expected image#number", "formats"),
+        (["a.png#0\tx", "#1\tx"], "2: expected image#number", "formats"),
+        (["a.png#0\tx", "a.png#1\tx\ty"], "2: expected image", "formats"),
+        (["a.png#0\tx", "a.png#²\tx"], "2: expected image", "formats"),
         (["a.png#0\tx", "a.png#0\ty"], "2: second caption 0 of 'a.png'", "number"),
-        (["a.png#0\tx", "a.png#0  x"], "2: expected picture", "run of spaces"),
+        (["a.png#0\tx", "a.png#0  x"], "2: expected image", "run of spaces"),
     ],
 )
 def test_a_wrong_row_is_named(tmp_path: Path, lines: list[str], found: str, fix: str) -> None:
@@ -431,7 +429,7 @@ def test_missing_pictures_are_found_at_once(tmp_path: Path) -> None:
     names = ["a.png", "b.png", "c.png", "b.png", "d\0.png", ".", "e" * 5000]
     path = written(tmp_path, *({"image": name, "caption": "x"} for name in names))
     error = complaint(path)
-    assert error.message.startswith(f"{path}:2: picture not found: {tmp_path / 'b.png'} ")
+    assert error.message.startswith(f"{path}:2: image not found: {tmp_path / 'b.png'} ")
     assert "(5 of 6 files are missing)" in error.message
 
 

@@ -97,7 +97,7 @@ def test_names_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     folder(tmp_path, "a_1.wav", "b-2.wav", "c_3.flac", "d_.wav", "e_5.txt")
     error = complaint(tmp_path, "{text}_{index}.wav")
     assert error.message.startswith(
-        f"{tmp_path}: 3 of 4 sound files do not match '{{text}}_{{index"
+        f"{tmp_path}: 3 of 4 audio files do not match '{{text}}_{{index"
     )
     assert error.message.endswith(", the first is 'b-2.wav'")
 
@@ -105,7 +105,7 @@ def test_names_that_do_not_fit_are_counted(tmp_path: Path) -> None:
 def test_names_that_fit_in_two_ways_are_counted(tmp_path: Path) -> None:
     folder(tmp_path, "a_1.wav", "a_b_2.wav")
     error = complaint(tmp_path, "{text}_{index}.wav")
-    assert "1 of 2 sound files match" in error.message
+    assert "1 of 2 audio files match" in error.message
     assert "match in several ways" in error.message
 
 
@@ -118,8 +118,8 @@ def test_texts_that_nobody_put_into_words(tmp_path: Path) -> None:
 
 def test_nothing_is_there(tmp_path: Path) -> None:
     folder(tmp_path, "sub/a.wav")
-    assert "no sound file at * (expected" in complaint(tmp_path, "{text}.wav").message
-    assert "no sound file at */*/*" in complaint(tmp_path, "{a}/{b}/{text}.wav").message
+    assert "no audio file at * (expected" in complaint(tmp_path, "{text}.wav").message
+    assert "no audio file at */*/*" in complaint(tmp_path, "{a}/{b}/{text}.wav").message
     assert "folder not found" in complaint(tmp_path / "c", "{text}.wav").message
 
 

@@ -52,7 +52,7 @@ def test_paths_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.Mo
     data.mkdir()
     folder(data, {"wav.scp": "a-1 here.wav\n", "text": "a-1 GO\n"})
     (tmp_path / "here.wav").write_bytes(b"")
-    assert f"sound file not found: {data / 'here.wav'}" in complaint(data).message
+    assert f"audio file not found: {data / 'here.wav'}" in complaint(data).message
     monkeypatch.chdir(tmp_path)
     assert [utterance.audio for utterance in read_speech_folder(data)] == [Path("here.wav")]
 
@@ -83,8 +83,8 @@ def test_no_command_is_run(tmp_path: Path, command: str) -> None:
         (PLAIN | {"text": "a-1 GO\nb-1\n"}, "/text:2: the text of"),
         (PLAIN | {"text": "a-1 GO\na-1 ON\n"}, "/text:2: 'a-1' again"),
         (PLAIN | {"wav.scp": "a-1 a.wav\nb-1\n"}, "/wav.scp:2: expected `recording path`"),
-        (PLAIN | {"wav.scp": "a-1 a.wav\nb-1 c.wav\n"}, "/text:2: sound file not found"),
-        (PLAIN | {"wav.scp": "a-1 a.wav\nb-1 raw.ark:17\n"}, "/text:2: sound file not found"),
+        (PLAIN | {"wav.scp": "a-1 a.wav\nb-1 c.wav\n"}, "/text:2: audio file not found"),
+        (PLAIN | {"wav.scp": "a-1 a.wav\nb-1 raw.ark:17\n"}, "/text:2: audio file not found"),
         (
             CUT | {"wav.scp": "tap tape.wav\n"},
             ": 't-1' and 1 other utterances have a segment of a recording that is not in",

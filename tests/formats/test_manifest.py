@@ -215,14 +215,14 @@ def test_missing_sound_is_found_at_once(tmp_path: Path) -> None:
     names = ["a.wav", "b.wav", "c.wav", "b.wav", "d\0.wav", "."]
     path = manifest(tmp_path, *({"audio": name, "text": "x"} for name in names))
     error = complaint(path)
-    assert error.message.startswith(f"{path}:2: sound file not found: {tmp_path / 'b.wav'}")
+    assert error.message.startswith(f"{path}:2: audio file not found: {tmp_path / 'b.wav'}")
     assert "(4 of 5 files are missing)" in error.message
 
 
 def test_a_name_that_no_file_can_have_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps({"audio": "a" * 5000 + ".wav", "text": "go"}) + "\n")
-    with pytest.raises(UserError, match="sound file not found"):
+    with pytest.raises(UserError, match="audio file not found"):
         read_utterances(path)
 
 

@@ -457,7 +457,7 @@ def test_a_small_file_that_claims_to_be_huge(
     assert len(content) < 5_000
     monkeypatch.setattr(ImageFile.ImageFile, "load", None)
     error = complaint(content)
-    assert "the picture is too large (expected at most 67,108,864 pixels" in error.message
+    assert "the image is too large (expected at most 67,108,864 pixels" in error.message
     assert "shrink it" in error.fix
 
 
@@ -475,7 +475,7 @@ def test_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "MAX_BYTES", len(content))
     read_image(saved(tmp_path, content), channels=1)
     monkeypatch.setattr(picture, "MAX_BYTES", len(content) - 1)
-    with pytest.raises(UserError, match=f"expected a picture of at most {len(content) - 1:,}"):
+    with pytest.raises(UserError, match=f"expected an image of at most {len(content) - 1:,}"):
         read_image(saved(tmp_path, content), channels=1)
 
 
@@ -578,26 +578,26 @@ PHOTOGRAPH = packed(smooth(), "JPEG")
     [
         (b"", "the file is empty (expected PNG, JPEG, GIF, BMP or WebP)"),
         (b"hello, I am text\n", "the file starts with b'hello, I am ' (expected PNG, JPEG"),
-        (b"\x89PNG\r\n\x1a\n", "damaged picture (Pillow cannot decode the PNG data"),
-        (b"\xff\xd8\xff", "damaged picture"),
-        (b"GIF89a", "damaged picture"),
-        (b"BM", "damaged picture"),
-        (b"RIFF\4\0\0\0WEBP", "damaged picture"),
+        (b"\x89PNG\r\n\x1a\n", "damaged image (Pillow cannot decode the PNG data"),
+        (b"\xff\xd8\xff", "damaged image"),
+        (b"GIF89a", "damaged image"),
+        (b"BM", "damaged image"),
+        (b"RIFF\4\0\0\0WEBP", "damaged image"),
         (packed(smooth(), "TIFF"), "got TIFF"),
         (b"\0\0\0\x18ftypheic\0\0\0\0", "got HEIC or AVIF"),
         (packed(smooth(), "ICO"), "the file starts with b'\\x00\\x00\\x01"),
         (packed(smooth(), "PPM"), "the file starts with b'P6\\n31 23"),
-        (GOOD.replace(HEADER, b""), "damaged picture"),
-        (png(b"", 5, 3, depth=4), "damaged picture"),
-        (png(b"", 5, 3, color=5), "damaged picture"),
-        (png(b"", 5, 3, color=3), "damaged picture"),
-        (GOOD.replace(b"IDAT", b"IDAU"), "damaged picture"),
-        (GOOD[:-13] + b"\0" + GOOD[-12:], "damaged picture"),
-        (PHOTOGRAPH.replace(b"\xff\xc0", b"\xff\xfe"), "damaged picture"),
-        (PHOTOGRAPH.replace(b"\xff\xdb", b"\xff\xfe"), "damaged picture"),
-        (b"GIF89a\5\0\3\0\0\0\0;", "damaged picture"),
-        (resaved("BMP", b"BM", 28, b"\7\0"), "damaged picture"),
-        (resaved("WEBP", b"VP8 ", 8, b"\xff"), "damaged picture"),
+        (GOOD.replace(HEADER, b""), "damaged image"),
+        (png(b"", 5, 3, depth=4), "damaged image"),
+        (png(b"", 5, 3, color=5), "damaged image"),
+        (png(b"", 5, 3, color=3), "damaged image"),
+        (GOOD.replace(b"IDAT", b"IDAU"), "damaged image"),
+        (GOOD[:-13] + b"\0" + GOOD[-12:], "damaged image"),
+        (PHOTOGRAPH.replace(b"\xff\xc0", b"\xff\xfe"), "damaged image"),
+        (PHOTOGRAPH.replace(b"\xff\xdb", b"\xff\xfe"), "damaged image"),
+        (b"GIF89a\5\0\3\0\0\0\0;", "damaged image"),
+        (resaved("BMP", b"BM", 28, b"\7\0"), "damaged image"),
+        (resaved("WEBP", b"VP8 ", 8, b"\xff"), "damaged image"),
     ],
     ids=range(22),
 )
@@ -659,7 +659,7 @@ def test_no_other_decoder_is_tried(kind: str, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_not_a_file(tmp_path: Path) -> None:
     (tmp_path / "nothing.png").symlink_to(tmp_path / "gone.png")
     for path, found in (
-        (tmp_path / "a.png", "file not found (expected a picture)"),
+        (tmp_path / "a.png", "file not found (expected an image)"),
         (tmp_path / "nothing.png", "this is a link to a file that does not exist"),
         (saved(tmp_path, b"", "empty.png"), "the file is empty"),
     ):

@@ -469,7 +469,7 @@ def test_too_many_samples_are_refused_by_the_header(
 
 def test_what_is_not_a_file(tmp_path: Path) -> None:
     for path in (tmp_path / "a.wav", tmp_path / "a\0.wav", saved(tmp_path, b"") / "a.wav"):
-        with pytest.raises(UserError, match=r"file not found \(expected a sound file"):
+        with pytest.raises(UserError, match=r"file not found \(expected an audio file"):
             read_sound(path, rate=RATE)
-    with pytest.raises(UserError, match=r"this is a folder \(expected a sound file"):
+    with pytest.raises(UserError, match=r"this is a folder \(expected an audio file"):
         sound_seconds(tmp_path)

@@ -102,7 +102,7 @@ LINE = "84-121-0000 GO ON\n"
         ),
         (
             SPHINX | {"etc/an4_test.fileids": "fcaw/cen8-fcaw-b\n"},
-            "/etc/an4_test.transcription:1: sound file not found: ",
+            "/etc/an4_test.transcription:1: audio file not found: ",
         ),
         (
             LIBRISPEECH | {"dev/84/121/84-121.trans.txt": LINE + "85-121-0001 STOP\n"},
@@ -114,11 +114,11 @@ LINE = "84-121-0000 GO ON\n"
         ),
         (
             LIBRISPEECH | {"dev/84/121/84-121.trans.txt": LINE + "84-121-0007 STOP\n"},
-            "/dev/84/121/84-121.trans.txt:2: sound file not found: ",
+            "/dev/84/121/84-121.trans.txt:2: audio file not found: ",
         ),
         (
             BESIDE | {"sub/c.wav": "", "d.ogg": ""},
-            ": no text for d.ogg and 1 other sound files (expected name.txt for each",
+            ": no text for d.ogg and 1 other audio files (expected name.txt for each",
         ),
         (BESIDE | {"a.txt": " \n"}, "/a.txt: the file is empty"),
         (

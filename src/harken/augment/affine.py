@@ -19,7 +19,7 @@ from harken.config import bounded
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RandomAffineConfig:
-    """The largest change in either direction; 0 disables it."""
+    """Random affine augmentation: the maximum change in either direction; 0 is none."""
 
     # largest shift as a fraction of the image's sides
     translate: float = bounded(0.0, at_least=0.0, below=1.0)

@@ -32,8 +32,8 @@ SPAN_MASKS = 2  # masks that span corruption adds to a document
 class CorruptionConfig:
     """Length of the span as a share of the text, drawn uniformly."""
 
-    min_ratio: float = bounded(0.05, above=0.0, below=1.0)  # shortest span, share of the text
-    max_ratio: float = bounded(0.45, above=0.0, below=1.0)  # longest span, share of the text
+    min_ratio: float = bounded(0.05, above=0.0, below=1.0)  # minimum, as a share of the text
+    max_ratio: float = bounded(0.45, above=0.0, below=1.0)  # maximum, as a share of the text
 
     def __post_init__(self) -> None:
         if self.max_ratio < self.min_ratio:
@@ -42,14 +42,14 @@ class CorruptionConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViewsConfig:
-    """Shares of the views in pretraining; the remaining documents are whole."""
+    """Shares of augmented documents in pretraining; all other documents are unchanged."""
 
-    corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)  # share of documents
-    rotated: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of documents
-    shuffled: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of documents
+    corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)  # share with span corruption
+    rotated: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of rotated documents
+    shuffled: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of shuffled documents
     chunk: float = bounded(6.0, at_least=1.0, at_most=1e6)  # mean tokens per shuffled chunk
-    masked: float = bounded(0.0, at_least=0.0, below=1.0)  # share of masked inputs after the title
-    span: CorruptionConfig = field(default_factory=CorruptionConfig)  # of corrupted documents
+    masked: float = bounded(0.0, at_least=0.0, below=1.0)  # share of masked tokens after the title
+    span: CorruptionConfig = field(default_factory=CorruptionConfig)  # length of corrupted spans
 
     def __post_init__(self) -> None:
         if self.corrupted + self.rotated + self.shuffled > 1:

@@ -63,7 +63,7 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 # Search options by their name in `SearchConfig`: type, metavar, help.
 SEARCH: dict[str, tuple[type, str, str]] = {
     "beam": (int, "N", "Beam size of the search; 1 is greedy search"),
-    "length_penalty": (float, "X", "Rank hypotheses by log-probability / length ** X (0 to 1)"),
+    "length_penalty": (float, "X", "Rank hypotheses by log-probability / length ** X"),
     "max_tokens": (int, "N", "Maximum number of generated tokens"),
     "temperature": (float, "X", "Sample with this temperature instead of searching"),
     "top_k": (int, "N", "Sample from the N most probable tokens"),
@@ -121,10 +121,11 @@ def add_fields(parser: argparse.ArgumentParser, config: type, **texts: str) -> N
     defaults = {field.name: field.default for field in fields(config)}
     for name, text in texts.items():
         option, default = NEGATIONS.get(name, flag(name)), defaults[name]
-        keywords: dict[str, Any] = {"type": type(default), "default": default}
+        keywords: dict[str, Any] = {"type": type(default), "default": default, "metavar": "N"}
+        keywords["help"] = f"{text} (default: {default})"
         if isinstance(default, bool):
-            keywords = {"action": f"store_{not default}".lower()}
-        parser.add_argument(option, dest=name, help=text, **keywords)
+            keywords = {"action": f"store_{not default}".lower(), "help": text}
+        parser.add_argument(option, dest=name, **keywords)
 
 
 def at_least(minimum: int) -> Callable[[str], int]:

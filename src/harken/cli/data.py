@@ -16,9 +16,9 @@ from harken.cli.recordings import (
     joined_options,
     make_joined,
     make_manifest,
-    make_stretches,
+    make_suffixes,
     manifest_options,
-    stretches_options,
+    suffixes_options,
 )
 from harken.config.spelling import nearest
 from harken.corpora import catalog
@@ -64,9 +64,11 @@ def parser_of(name: str) -> Parser:
     parser = Parser(prog=f"harken data {name}")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Folder to write")
     if name in GENERATED:
+        parser.description = f"Write {GENERATED[name].title}."
         GENERATED[name].configure(parser)
     elif name in catalog.CATALOG:
-        text = "Address of a mirror: download BASE/NAME/FILE"
+        parser.description = f"Download {catalog.CATALOG[name].title}."
+        text = "Mirror: download BASE/NAME/FILE instead"
         parser.add_argument("--from", dest="mirror", metavar="BASE", help=text)
     else:
         names = [*GENERATED, *catalog.CATALOG]
@@ -112,15 +114,15 @@ GENERATED = {
         biographies="Number of biographies per person",
         facts="Number of facts per biography",
         question_ratio="Share of people with a training question",
-        rewrite="Use one wording per person",
-        permute="Use one order of sentences",
+        rewrite="Use the same wording in all biographies of a person",
+        permute="Use the same order of sentences in all biographies",
     ),
     "sentences": _generated(
         "sentences of a grammar, tagged and translated (tag, fill, lm, translate)",
         SentencesConfig,
         write_sentences,
         astuple,
-        sentences="Number of sentences; a tenth each: dev, test",
+        sentences="Number of sentences, a tenth each in dev and test",
         words="Number of generated word stems",
     ),
     "speech": _generated(
@@ -128,8 +130,8 @@ GENERATED = {
         SpeechConfig,
         write_speech,
         attrgetter("train", "dev", "test"),
-        utterances="Number of sounds; a tenth each: dev, test",
-        speakers="Number of speakers; a fifth each: dev, test",
+        utterances="Number of utterances, a tenth each in dev and test",
+        speakers="Number of speakers, a fifth each in dev and test",
         min_words="Minimum number of words per utterance",
         max_words="Maximum number of words per utterance",
         sample_rate="Sampling rate in Hz",
@@ -143,18 +145,18 @@ GENERATED = {
         ScenesConfig,
         write_scenes,
         lambda files: [*files.captions.values(), *files.images.values(), files.examples],
-        scenes="Number of scenes; a tenth each: dev, test",
+        scenes="Number of scenes, a tenth each in dev and test",
         size="Height and width in pixels",
         min_shapes="Minimum number of shapes per scene",
         max_shapes="Maximum number of shapes per scene",
-        noise="Standard deviation of the noise, of 255 steps",
-        new_pairs="Test on pairs of color and shape not in train",
+        noise="Standard deviation of the noise; white is 255",
+        new_pairs="Test only on color-shape pairs that train lacks",
     ),
     "suffixes": Generated(
-        "your sentences from each of their words on (transcribe)", stretches_options, make_stretches
+        "suffixes of your utterances, by word (transcribe)", suffixes_options, make_suffixes
     ),
     "joined": Generated(
-        "your recordings of words, joined to sentences (transcribe)", joined_options, make_joined
+        "sentences joined from your recordings of words (transcribe)", joined_options, make_joined
     ),
 }
 
@@ -163,7 +165,7 @@ def _print_list(options: argparse.Namespace) -> None:
     titles = {name: generated.title for name, generated in GENERATED.items()}
     made = [{"name": name, "title": title} for name, title in titles.items()]
     public = [_record(corpus) for corpus in catalog.CATALOG.values()]
-    rows = [(name, title, "as Harken", "any", "generated") for name, title in titles.items()]
+    rows = [(name, title, "-", "-", "generated") for name, title in titles.items()]
     rows += [
         (corpus.name, corpus.title, corpus.license.name, _size(corpus.bytes), corpus.page)
         for corpus in catalog.CATALOG.values()

@@ -1,4 +1,4 @@
-"""Data sets from your own recordings: manifest, joined, stretches."""
+"""Data sets from your own recordings: manifest, joined, suffixes."""
 
 import argparse
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ def add_recordings(parser: argparse.ArgumentParser) -> None:
     add, pattern = parser.add_argument, "{text}_{speaker}_{index}.wav"
     add("folder", type=Path, metavar="FOLDER", help="Folder of recordings")
     add("--pattern", metavar="NAME", help=f"Pattern of file names, such as {pattern}")
-    add("--words", metavar="A=B,…", help=f"Transcripts of the texts in names; digits: {DIGITS}")
-    add("--split", default="", metavar="MARK", help="Separator between words of a text")
+    add("--words", metavar="A=B,…", help="Words of texts, such as 1=yes,0=no, or digits")
+    add("--split", default="", metavar="MARK", help="Separator of words in a text")
 
 
 def manifest_options(parser: argparse.ArgumentParser) -> None:
@@ -63,14 +63,14 @@ def make_manifest(
     return paths
 
 
-def stretches_options(parser: argparse.ArgumentParser) -> None:
+def suffixes_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `harken data suffixes`."""
     add = parser.add_argument
-    add("manifest", type=Path, help="Manifest, as `harken data manifest` writes it")
-    add("--run", type=Path, metavar="RUN", help="Speech recognizer that predicts word times")
+    add("manifest", type=Path, metavar="MANIFEST", help="Manifest of utterances")
+    add("--run", type=Path, metavar="RUN", help="Speech recognizer to find word times")
 
 
-def make_stretches(out: Path, *, manifest: Path, run: Path | None) -> list[Path]:
+def make_suffixes(out: Path, *, manifest: Path, run: Path | None) -> list[Path]:
     """Write a manifest with each utterance from each of its words on."""
     from harken.run import load
 
@@ -96,7 +96,7 @@ def joined_options(parser: argparse.ArgumentParser) -> None:
     add_fields(
         parser,
         JoinedConfig,
-        sentences="Number of sentences; a tenth each: dev, test",
+        sentences="Number of sentences, a tenth each in dev and test",
         min_words="Minimum number of words per sentence",
         max_words="Maximum number of words per sentence",
         sample_rate="Sampling rate in Hz",

@@ -66,4 +66,4 @@ def _check(option: str, name: str, value: float | str, run: Run) -> None:
     if names := choices(spec.types):
         require_choice(option, value, names)
     elif convert(spec.types, value) != value or not spec.within(value) or value == math.inf:
-        raise UserError(f"{option}: expected {spec.bounds}, got {value}", fix="change the value")
+        raise UserError(f"{option}: expected a number {spec.bounds}, got {value}", fix="change it")

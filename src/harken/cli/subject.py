@@ -40,6 +40,6 @@ def load_subject(folder: Path, device: Any) -> Subject:
     if not has_attention(subject.model):
         raise UserError(
             f"{folder}: the model has no attention",
-            fix="name a run with a Transformer, for example",
+            fix="choose a model with attention, such as a Transformer",
         )
     return subject

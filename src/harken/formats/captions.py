@@ -75,7 +75,7 @@ def read_captions(
         else:
             by_name = _tokens(lines) if form == "tokens" else _table(lines)
             placed = _located(by_name, here, rows, names, listed)
-    examples = list(checked_files(_checked(placed), lambda example: example.image, "picture"))
+    examples = list(checked_files(_checked(placed), lambda example: example.image, "image"))
     if not examples:
         raise UserError(f"{named(path)}: no captions (expected at least one)", fix=SEE)
     return examples
@@ -85,7 +85,7 @@ def _checked(placed: Iterable[tuple[str, CaptionedImage]]) -> Iterator[tuple[str
     for where, example in placed:
         if not example.captions or not all(caption.strip() for caption in example.captions):
             message = f"{where}: expected a caption, got none or an empty one"
-            raise UserError(message, fix=f"write it, or leave the picture out; {SEE}")
+            raise UserError(message, fix=f"write it, or leave the image out; {SEE}")
         require_unicode(where, str(example.image), *example.captions)
         yield where, example
 
@@ -97,7 +97,7 @@ def _form(first: Line) -> Form:
         return "tokens"
     if "\t" in first.text:
         return "table"
-    expected = "JSON objects, picture<TAB>caption or a COCO file named .json"
+    expected = "JSON objects, image<TAB>caption or a COCO file named .json"
     raise first.error(f"expected {expected}, got {first.text.strip()[:60]!r}", SEE)
 
 
@@ -116,7 +116,7 @@ def _json_lines(
                 problem = f"expected one of {pair[0]!r} and {pair[1]!r}, got both"
                 raise line.error(problem, "remove one")
         # The same key in all lines: a line without its `image` must not become a row.
-        key = next((f"with {key!r}" for key in KEYS[:2] if key in fields), "without a picture")
+        key = next((f"with {key!r}" for key in KEYS[:2] if key in fields), "without an image")
         usual = usual or key
         if key != usual:
             problem = f"expected a line {usual}, as the lines before, got one {key}"
@@ -178,7 +178,7 @@ def _table(lines: Iterable[Line]) -> dict[str, NamedCaptions]:
     for line in lines:
         cells = [cell.strip() for cell in line.text.split("\t")]
         if len(cells) != 2 or not all(cells):
-            raise _not_a_pair(line, "picture<TAB>caption")
+            raise _not_a_pair(line, "image<TAB>caption")
         by_name.setdefault(cells[0], NamedCaptions(line.where, [])).captions.append(cells[1])
     return by_name
 
@@ -190,10 +190,10 @@ def _tokens(lines: Iterable[Line]) -> dict[str, NamedCaptions]:
         token = TOKEN.fullmatch(line.text)
         name, number, caption = map(str.strip, token.groups()) if token else ("", "", "")
         if not name or not caption or "\t" in caption:
-            raise _not_a_pair(line, "picture#number<TAB>caption")
+            raise _not_a_pair(line, "image#number<TAB>caption")
         if (name, number) in seen:
             problem = f"second caption {number[:20]} of {name[:60]!r} (expected one)"
-            raise line.error(problem, "give each caption of a picture its own number")
+            raise line.error(problem, "give each caption of an image its own number")
         seen.add((name, number))
         by_name.setdefault(name, NamedCaptions(line.where, [])).captions.append(caption)
     return by_name
@@ -282,7 +282,7 @@ def _located(
     selected = _names(listed) if listed else {}
     for name, line in selected.items():
         if name not in captions:
-            problem = f"expected the name of a picture with a caption, got {name[:60]!r}"
+            problem = f"expected the name of an image with a caption, got {name[:60]!r}"
             raise line.error(problem, "remove it from the list, or write its caption")
     for name in selected or captions:
         where, texts = captions[name]

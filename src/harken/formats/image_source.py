@@ -91,7 +91,7 @@ class ImageRows:
             return image
         raise UserError(
             f"{image}: expected a row of {self.array.path}, got a file",
-            fix="name rows by 'index', or leave the array out and have all pictures as files",
+            fix="name rows by 'index', or leave the array out and give all images as files",
         )
 
 

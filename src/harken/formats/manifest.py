@@ -86,7 +86,7 @@ def checked_utterances(placed: Iterable[tuple[str, Utterance]], name: str) -> li
             _check_times(where, utterance)
             yield where, utterance
 
-    utterances = list(checked_files(checked(), lambda utterance: utterance.audio, "sound file"))
+    utterances = list(checked_files(checked(), lambda utterance: utterance.audio, "audio file"))
     if not utterances:
         message = f"{name}: no utterances (expected at least one)"
         raise UserError(message, fix="check that it is complete")

@@ -84,7 +84,7 @@ def read_image(
     fit: Fit = "pad",
 ) -> UInt8[np.ndarray, "Y X K"]:
     """Read an image file; `size` is the number of columns and rows to resize it to."""
-    content = read_input(path, "a picture", max_bytes=MAX_BYTES)
+    content = read_input(path, "an image", max_bytes=MAX_BYTES)
     return decode_image(content, str(path), channels=channels, size=size, fit=fit)
 
 
@@ -108,7 +108,7 @@ def decode_image(
 
 def image_size(path: Path) -> tuple[int, int]:
     """Return the columns and rows of the upright image."""
-    return _decoded(read_input(path, "a picture", max_bytes=MAX_BYTES), str(path), "L").size
+    return _decoded(read_input(path, "an image", max_bytes=MAX_BYTES), str(path), "L").size
 
 
 def _decoded(content: bytes, name: str, mode: str) -> Image.Image:
@@ -147,11 +147,11 @@ def _other_format(content: bytes, name: str) -> UserError:
     if other:
         return UserError(f"{name}: unsupported format ({expected}, got {other})", fix=CONVERT)
     message = f"{name}: the file starts with {content[:12]!r} ({expected})"
-    return UserError(message, fix=f"if it is a picture, {CONVERT}")
+    return UserError(message, fix=f"if it is an image, {CONVERT}")
 
 
 def _no_memory(name: str) -> UserError:
-    message = f"{name}: the picture does not fit into memory"
+    message = f"{name}: the image does not fit into memory"
     return UserError(message, fix="shrink it, or stop other programs")
 
 
@@ -246,13 +246,13 @@ def _check_opened(image: Image.Image, parts: list[_FilePart], name: str) -> None
 def _too_large(name: str, size: str) -> UserError:
     limits = f"expected at most {MAX_PIXELS:,} pixels and sides of {MAX_SIDE:,}"
     return UserError(
-        f"{name}: the picture is too large ({limits}, got {size})",
+        f"{name}: the image is too large ({limits}, got {size})",
         fix="shrink it, for example with `magick OLD -resize 1000x1000 NEW.jpg`",
     )
 
 
 def _damaged(name: str, reason: str) -> UserError:
-    message = f"{name}: damaged picture ({reason}; expected a complete file)"
+    message = f"{name}: damaged image ({reason}; expected a complete file)"
     return UserError(message, fix="copy, download or save it again")
 
 

@@ -172,7 +172,7 @@ class _Sound:
 
 @contextmanager
 def _open_file(path: Path) -> Iterator[_Sound]:
-    with open_input(path, "a sound file") as file, _open_sound(file, str(path)) as sound:
+    with open_input(path, "an audio file") as file, _open_sound(file, str(path)) as sound:
         yield sound
 
 

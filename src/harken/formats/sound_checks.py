@@ -59,7 +59,7 @@ def check_data_chunk(file: BinaryIO, size: int, kind: str, name: str) -> None:
         message = f"{name}: interrupted recording (expected length {actual:,} in the header, got 0)"
         raise UserError(message, fix="record it again, or repair it with `ffmpeg -i OLD NEW.wav`")
     if length > actual and not streamed:
-        problem = f"the file is truncated (expected {length:,} bytes of sound, got {actual:,})"
+        problem = f"the file is truncated (expected {length:,} bytes of audio, got {actual:,})"
         raise UserError(f"{name}: {problem}", fix="copy, download or record it again")
 
 

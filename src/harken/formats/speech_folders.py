@@ -67,7 +67,7 @@ def _utterances(folder: Path) -> Utterances:
 
 def _require_folder(folder: Path) -> None:
     if not is_folder(folder):
-        message = f"{short_path(folder)}: folder not found (expected one of sound files)"
+        message = f"{short_path(folder)}: folder not found (expected one of audio files)"
         raise UserError(message, fix="check the name")
 
 
@@ -122,7 +122,7 @@ def _text_files(folder: Path, sounds: Iterable[Path]) -> Utterances:
     if missing := [sound for sound, text in texts.items() if not is_file(text)]:
         raise UserError(
             f"{folder}: no text for {missing[0].relative_to(folder)} and {len(missing) - 1} "
-            "other sound files (expected name.txt for each name.wav)",
+            "other audio files (expected name.txt for each name.wav)",
             fix="write the texts, or move those files elsewhere",
         )
     for sound, text in texts.items():
@@ -171,7 +171,7 @@ def _audio(row: _Row, folder: Path) -> Path:
     if row.rest.endswith("|") or row.rest.startswith("|"):
         got = f"the command {row.rest[:60]!r}, which Harken does not run"
         fix = "run it yourself and name the file that it writes"
-        raise row.line.error(f"expected the path of a sound file, got {got}", fix)
+        raise row.line.error(f"expected the path of an audio file, got {got}", fix)
     if not row.rest:
         raise row.line.error("expected `recording path`, got no path", FIX_KALDI)
     here = folder / row.rest
@@ -218,7 +218,7 @@ def utterances_from_names(
     names = [sound.relative_to(folder).as_posix() for sound in sounds]
     if not sounds:
         raise UserError(
-            f"{folder}: no sound file at {depth} (expected some that match {pattern!r})",
+            f"{folder}: no audio file at {depth} (expected some that match {pattern!r})",
             fix=f"name subfolders in the pattern, too; suffixes are {' '.join(SOUND_SUFFIXES)}",
         )
     # A match is unique if lazy and greedy fields agree.
@@ -232,7 +232,7 @@ def utterances_from_names(
         misfits = [name for name, (a, b) in zip(names, values, strict=True) if a != b]
         problem = "match in several ways"
     if misfits:
-        count = f"{len(misfits)} of {len(names)} sound files"
+        count = f"{len(misfits)} of {len(names)} audio files"
         message = f"{folder}: {count} {problem} {pattern!r}, the first is {misfits[0]!r}"
         raise UserError(message, fix="correct the pattern, rename the files or move them elsewhere")
     for sound, (cells, _) in zip(sounds, values, strict=True):

@@ -21,8 +21,8 @@ def hold_out(
     """
     distinct = sorted({key(example) for example in examples})
     if len(distinct) < 2:
-        message = f"expected at least 2 distinct examples to hold some out, got {len(distinct)}"
-        raise UserError(message, fix="add examples, or name a file in data.dev")
+        message = f"data.dev: expected at least 2 distinct examples to split, got {len(distinct)}"
+        raise UserError(message, fix="add examples, or set data.dev to a file")
     count = min(max(math.floor(share * len(distinct) + 0.5), 1), len(distinct) - 1)
     ranked = sorted(distinct, key=lambda text: hashlib.sha256(f"{seed}\0{text}".encode()).digest())
     held_out = set(ranked[:count])

@@ -44,7 +44,7 @@ class ConvPyramidConfig:
     kind: Literal["stride2"] = "stride2"
     layers: int = bounded(3, at_least=1, at_most=MAX_LEVELS)  # levels, each half as long
     kernel: int = bounded(3, at_least=2, at_most=MAX_KERNEL)  # kernel size
-    activation: Activation = "relu"  # σ
+    activation: Activation = "relu"  # activation function
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the inputs of each level
 
     def build(self, width: int) -> "ConvPyramid":
@@ -58,7 +58,7 @@ class CausalConvolutionConfig:
     kind: Literal["causal"] = "causal"
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of layers
     kernel: int = bounded(3, at_least=1, at_most=MAX_KERNEL)  # kernel size, in tokens
-    activation: Activation = "relu"  # σ
+    activation: Activation = "relu"  # activation function
     dilated: bool = True  # dilations 1, 2, 4, …; otherwise all 1
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the inputs of each layer
 

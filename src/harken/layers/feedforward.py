@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, Any] = {
 class FeedForwardConfig:
     """The position-wise feed-forward layer."""
 
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu"] = "gelu_tanh"  # function f
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu"] = "gelu_tanh"  # activation
     expansion: float = bounded(4.0, above=0.0, at_most=1024.0)  # inner width as a multiple of J
     inner: int | None = bounded(None, at_least=1)  # inner width; overrides `expansion`
     bias: bool = True  # whether the projections have a bias

@@ -19,7 +19,7 @@ class NormConfig:
     """The norms of Transformer blocks."""
 
     kind: Literal["layer", "rms"] = "layer"  # LayerNorm or RMSNorm
-    place: Literal["pre", "post"] = "pre"  # before each part of a block, or after its addition
+    place: Literal["pre", "post"] = "pre"  # before each part of a block, or after the residual sum
     eps: float = bounded(1e-5, above=0.0, at_most=1.0)  # added to the variance or mean square
 
     def build(self, width: int) -> nn.Module:

@@ -79,7 +79,7 @@ def ablation_study(
         parts = [part for part in layer_parts(model) if part.module in means.outputs]
     if not parts:
         raise UserError(
-            f"{type(model).__name__}: no {what} to remove",
+            f"the model has no {what} to remove",
             fix="choose other parts (command line: --what), or a run whose model has attention",
         )
     metric, sample = next(iter(before.samples.items()))

@@ -40,7 +40,7 @@ class CaptionerConfig:
     kind: Literal["captioner"] = "captioner"
     width: int = bounded(128, at_least=1)  # width of the frontend's outputs
     frontend: ImageFrontConfig = ConvStemConfig()  # from images to tokens
-    encoder: SpatialConfig = SpatialConfig(layers=0)  # self-attention over the places
+    encoder: SpatialConfig = SpatialConfig(layers=0)  # self-attention over image positions
     decoder: DecoderConfig = AttentionRNNDecoderConfig()  # the decoder
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the frontend's outputs
 

@@ -54,7 +54,7 @@ class TransformerDecoderConfig:
     kind: Literal["transformer"] = "transformer"
     layers: int = bounded(3, at_least=1, at_most=MAX_LAYERS)  # number of blocks
     width: int = bounded(256, at_least=1)  # width J of embeddings and states
-    max_length: int = bounded(256, at_least=2)  # longest output (and memory, for some scores)
+    max_length: int = bounded(256, at_least=2)  # longest output (and source, if the score needs it)
     attention: MultiHeadConfig = MultiHeadConfig()  # self- and cross-attention
     position: PositionConfig = SinusoidConfig()  # position kind of the output
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
@@ -154,9 +154,11 @@ class LocationConfig:
     """Location-sensitive attention."""
 
     channels: int = bounded(8, at_least=1)  # channels of the convolution over the last weights
-    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # its kernel size, in places
+    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # kernel size, in source positions
     hidden: int = bounded(64, at_least=1)  # width of the tanh layer
-    window: int | None = bounded(None, at_least=1)  # visible places each side of the last center
+    window: int | None = bounded(
+        None, at_least=1
+    )  # positions attended on each side of the last center
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,9 +169,9 @@ class AttentionRNNDecoderConfig:
     width: int = bounded(256, at_least=1)  # width of the word vectors
     hidden: int = bounded(256, at_least=1)  # width of the state h
     cell: RecurrentConfig = GRUConfig()  # the recurrent layers
-    attention: MultiHeadConfig = BILINEAR  # attention to the memory
+    attention: MultiHeadConfig = BILINEAR  # cross-attention to the source
     location: LocationConfig | None = None  # location-sensitive attention, if any
-    max_length: int = bounded(1024, at_least=1)  # longest memory, for scores that need it
+    max_length: int = bounded(1024, at_least=1)  # longest source, if the score needs it
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the inputs of the recurrent layers
 
     def __post_init__(self) -> None:

@@ -39,7 +39,7 @@ class GPTConfig:
     max_length: int = bounded(128, at_least=8)  # longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig()  # self-attention
     position: PositionConfig = LearnedConfig()  # position kind
-    mask: Literal["causal", "strictly_causal"] = "causal"  # keys t <= i, or the lecture's t < i
+    mask: Literal["causal", "strictly_causal"] = "causal"  # attend to keys t <= i, or t < i
     window: int | None = bounded(None, at_least=1)  # largest visible distance, in tokens
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
     norm: NormConfig = NormConfig()  # normalization layers

@@ -154,7 +154,7 @@ def check_suffix(path: Path) -> None:
     """Raise unless the file name ends in .svg or .png."""
     if path.suffix.lower() not in (".svg", ".png"):
         raise UserError(
-            f"{path}: unknown picture format (expected .svg or .png, got {path.suffix!r})",
+            f"{path}: unknown image format (expected .svg or .png, got {path.suffix!r})",
             fix="change the suffix of the file name",
         )
 

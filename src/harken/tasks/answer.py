@@ -88,7 +88,7 @@ class AnswerData:
 
     pretrain: Path  # texts, one per line
     train: Path  # training questions, `question<TAB>answer` per line
-    dev: Path | float = 0.15  # questions to evaluate on, or a share of `train` (by question)
+    dev: Path | float = 0.15  # validation questions, or a share of `train` to hold out
     test: Path | None = None  # questions that are not used in training
 
     def __post_init__(self) -> None:
@@ -100,9 +100,9 @@ class PretrainConfig(StageConfig):
     """Pretraining on texts and training questions."""
 
     batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)  # tokens per batch
-    views: ViewsConfig = field(default_factory=ViewsConfig)  # how texts are shown
-    question_ratio: float = bounded(0.0, at_least=0.0, below=1.0)  # share of tokens in questions
-    pack: bool = False  # several texts per row: less padding, a slower mask
+    views: ViewsConfig = field(default_factory=ViewsConfig)  # share of each augmentation
+    question_ratio: float = bounded(0.0, at_least=0.0, below=1.0)  # share of question tokens
+    pack: bool = False  # put several texts into a row: less padding, but a slower mask
 
     def __post_init__(self) -> None:
         if self.pack and self.views.masked:
@@ -121,7 +121,7 @@ class AnswerTraining:
     """The stages of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
-    pretrain: PretrainConfig = field(default_factory=PretrainConfig)  # first stage; 0 steps: none
+    pretrain: PretrainConfig = field(default_factory=PretrainConfig)  # first stage; 0 steps skip it
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)  # second stage
 
 
@@ -131,11 +131,11 @@ class AnswerRecipe:
 
     task: Literal["answer"] = "answer"  # closed-book question answering
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
-    data: AnswerData  # files
+    data: AnswerData  # paths of the files
     encode: TokenizerConfig = field(default_factory=BytePairConfig)  # tokenizer
     model: GPTConfig = field(default_factory=GPTConfig)  # architecture
-    training: AnswerTraining = field(default_factory=AnswerTraining)  # stages
-    search: SearchConfig = SearchConfig()  # how outputs are searched
+    training: AnswerTraining = field(default_factory=AnswerTraining)  # training stages
+    search: SearchConfig = SearchConfig()  # beam search or sampling
 
 
 class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):

@@ -49,8 +49,8 @@ class CaptionData:
     """
 
     train: CaptionSplit | Path  # training captions
-    dev: CaptionSplit | Path | float = 0.1  # to evaluate on, or a share of the training images
-    test: CaptionSplit | Path | None = None  # not used in training
+    dev: CaptionSplit | Path | float = 0.1  # validation captions, or a share to hold out
+    test: CaptionSplit | Path | None = None  # captions that are not used in training
     images: Path | None = None  # array of images
     features: Path | None = None  # array of feature maps
     feature_scale: Path | None = None  # a factor for each channel of the feature maps
@@ -67,7 +67,7 @@ class CaptionData:
 class CaptionEncoding:
     """Images and captions to numbers."""
 
-    images: PixelsConfig | FeatureMapsConfig = field(default_factory=PixelsConfig)  # size
+    images: PixelsConfig | FeatureMapsConfig = field(default_factory=PixelsConfig)  # image size
     tokenizer: TokenizerConfig = field(default_factory=WordsConfig)  # of captions
 
 
@@ -81,7 +81,7 @@ class CaptionStage(StageConfig):
         lr=0.01, conv_kernels=True, fallback=AdamWConfig(lr=0.003)
     )
     batch_captions: int = bounded(64, at_least=1, at_most=MAX_BATCH)  # captions per batch
-    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # share of the target mass
+    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the targets
     random_affine: RandomAffineConfig = RandomAffineConfig()  # augmentation of images
 
 
@@ -99,11 +99,11 @@ class CaptionRecipe:
 
     task: Literal["caption"] = "caption"  # image captioning
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
-    data: CaptionData  # files
+    data: CaptionData  # paths of the files
     encode: CaptionEncoding = field(default_factory=CaptionEncoding)  # image size and tokenizer
     model: CaptionerConfig = field(default_factory=CaptionerConfig)  # architecture
-    training: CaptionTraining = field(default_factory=CaptionTraining)  # stage
-    search: SearchConfig = SearchConfig(beam=5, max_tokens=64)  # how outputs are searched
+    training: CaptionTraining = field(default_factory=CaptionTraining)  # training stage
+    search: SearchConfig = SearchConfig(beam=5, max_tokens=64)  # beam search or sampling
 
     def __post_init__(self) -> None:
         maps = isinstance(self.encode.images, FeatureMapsConfig)

@@ -93,7 +93,7 @@ class FillTraining(StageConfig):
     steps: int = bounded(900, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     optimizer: OptimizerConfig = AdamWConfig(lr=3e-3)  # optimizer, learning rate
     batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)  # words per batch
-    mask_ratio: float = bounded(0.15, above=0.0, at_most=1.0)  # share of words, if kind is "masked"
+    mask_ratio: float = bounded(0.15, above=0.0, at_most=1.0)  # share of masked words, for "masked"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +105,7 @@ class FillRecipe:
     data: SplitPaths  # files of one sentence or document per line
     encode: WholeWordsConfig = WholeWordsConfig()  # vocabulary
     model: ClozeConfig = BiRNNClozeConfig()  # architecture
-    training: FillTraining = field(default_factory=FillTraining)  # stage
+    training: FillTraining = field(default_factory=FillTraining)  # training stage
 
     @property
     def blanked_share(self) -> float:

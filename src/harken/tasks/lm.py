@@ -96,7 +96,7 @@ class LanguageModelTraining(StageConfig):
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
     steps: int = bounded(800, at_least=0, at_most=MAX_STEPS)  # optimizer steps
-    window: int | None = bounded(None, at_least=2)  # tokens per row; default model.max_length
+    window: int | None = bounded(None, at_least=2)  # tokens per row; default: model.max_length
     batch_tokens: int = bounded(8192, at_least=1, at_most=MAX_BATCH)  # tokens per batch
 
 
@@ -106,7 +106,7 @@ class LanguageModelRecipe:
 
     task: Literal["lm"] = "lm"  # language modeling
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights and batches
-    data: LanguageModelData  # files
+    data: LanguageModelData  # paths of the files
     encode: TokenizerConfig = field(default_factory=CharactersConfig)  # tokenizer
     model: LanguageModelConfig = field(default_factory=GPTConfig)  # architecture
     training: LanguageModelTraining = field(default_factory=LanguageModelTraining)  # stage

@@ -88,7 +88,7 @@ class VectorsConfig(StageConfig):
     steps: int = bounded(0, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     optimizer: OptimizerConfig = AdamWConfig(lr=5e-3, weight_decay=0.0)  # optimizer, learning rate
     batch_tokens: int = bounded(1024, at_least=1, at_most=MAX_BATCH)  # words per batch
-    cbow: CBOWConfig = CBOWConfig()  # context of a word
+    cbow: CBOWConfig = CBOWConfig()  # context of a word (CBOW)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +98,7 @@ class TagsConfig(StageConfig):
     steps: int = bounded(1600, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     optimizer: OptimizerConfig = AdamWConfig(lr=2e-3, weight_decay=0.01)  # optimizer, learning rate
     batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)  # words per batch
-    # a: a word with training count c is replaced by the unknown word with probability a / (a + c)
+    # word dropout a: a word with count c becomes unknown with probability a / (a + c)
     unk_dropout: float = bounded(1.0, at_least=0.0, at_most=1e6)
 
 
@@ -107,7 +107,7 @@ class TagTraining:
     """The stages of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
-    vectors: VectorsConfig = field(default_factory=VectorsConfig)  # first stage, optional
+    vectors: VectorsConfig = field(default_factory=VectorsConfig)  # first stage; 0 steps skip it
     tags: TagsConfig = field(default_factory=TagsConfig)  # second stage
 
 
@@ -117,10 +117,10 @@ class TagRecipe:
 
     task: Literal["tag"] = "tag"  # sequence labeling
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
-    data: TagData  # files
+    data: TagData  # paths of the files
     encode: WordVocabularyConfig = WordVocabularyConfig()  # vocabulary
     model: TaggerConfig = TaggerConfig()  # architecture
-    training: TagTraining = field(default_factory=TagTraining)  # stages
+    training: TagTraining = field(default_factory=TagTraining)  # training stages
 
 
 def check_sentences(files: Sequence[Path]) -> list[str]:

@@ -38,7 +38,7 @@ CLOSED_WORDS = 100  # distinct words, up to which each word is a token
 class TranscribeData(SplitPaths):
     """Manifests of sound and text; a share for `dev` is of the utterances."""
 
-    max_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)  # of a sound file
+    max_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)  # longest segment, seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,11 +57,13 @@ class TranscribeStage(StageConfig):
     # Optimizer and learning rate.
     optimizer: OptimizerConfig = MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.005))
     batch_frames: int = bounded(6000, at_least=1, at_most=MAX_BATCH)  # frames per batch
-    ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # of CTC, if there is a decoder
+    ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # weight of CTC in the joint loss
     label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the decoder's targets
-    speeds: tuple[float, ...] = bounded((0.9, 1.0, 1.1), at_least=0.5, at_most=2.0)  # factors
-    random_equalizer: RandomEqualizerConfig = RandomEqualizerConfig()  # strength 0 for none
-    spec_augment: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)  # 0 masks for none
+    speeds: tuple[float, ...] = bounded(
+        (0.9, 1.0, 1.1), at_least=0.5, at_most=2.0
+    )  # of perturbation
+    random_equalizer: RandomEqualizerConfig = RandomEqualizerConfig()  # spectral augmentation
+    spec_augment: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)  # SpecAugment
 
     def __post_init__(self) -> None:
         if not self.speeds:
@@ -82,11 +84,11 @@ class TranscribeRecipe:
 
     task: Literal["transcribe"] = "transcribe"  # speech recognition
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
-    data: TranscribeData  # files
+    data: TranscribeData  # paths of the manifests
     encode: TranscribeEncoding = field(default_factory=TranscribeEncoding)  # features, tokenizer
     model: RecognizerConfig = field(default_factory=RecognizerConfig)  # architecture
-    training: TranscribeTraining = field(default_factory=TranscribeTraining)  # stage
-    search: SpeechSearchConfig = SpeechSearchConfig()  # how outputs are searched
+    training: TranscribeTraining = field(default_factory=TranscribeTraining)  # training stage
+    search: SpeechSearchConfig = SpeechSearchConfig()  # beam search or sampling
 
 
 def suggest_speech(recipe: TranscribeRecipe, splits: Splits[Utterance]) -> dict[str, object]:

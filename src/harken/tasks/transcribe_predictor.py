@@ -90,7 +90,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     def predict(
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
-        """Transcribe sound files or parts of them; `-` is stdin."""
+        """Transcribe audio files or parts of them; `-` is stdin."""
         frames = frames_of(map(self._signal, inputs), self.filterbank)
         transcripts = self.transcribe(frames, sample_keys(inputs, indices), nbest, times=times)
         for name, transcript in zip(inputs, transcripts, strict=True):

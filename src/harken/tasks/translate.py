@@ -94,9 +94,9 @@ class TranslateData:
     """Pairs of files, or files of `source<TAB>target`."""
 
     train: ParallelFiles | Path  # training files
-    dev: ParallelFiles | Path | float = 0.02  # to evaluate on, or a share of the training sources
-    test: ParallelFiles | Path | None = None  # not used in training
-    target_language: str = "en"  # language of the Moses tokenization, for BLEU
+    dev: ParallelFiles | Path | float = 0.02  # validation files, or a share to hold out
+    test: ParallelFiles | Path | None = None  # files that are not used in training
+    target_language: str = "en"  # language of the Moses tokenizer, which BLEU uses
 
     def __post_init__(self) -> None:
         require_share(self.dev, "files")
@@ -109,8 +109,8 @@ class TranslateStage(StageConfig):
     steps: int = bounded(3600, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     # Optimizer and learning rate.
     optimizer: OptimizerConfig = MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.003))
-    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)  # tokens of the longer side
-    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # share of the target mass
+    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)  # of the longer side
+    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the targets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,12 +127,12 @@ class TranslateRecipe:
 
     task: Literal["translate"] = "translate"  # translation
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
-    data: TranslateData  # files
+    data: TranslateData  # paths of the files
     # Tokenizer of both languages.
     encode: TokenizerConfig = field(default_factory=lambda: BytePairConfig(vocab_size=6000))
     model: EncoderDecoderConfig = field(default_factory=EncoderDecoderConfig)  # architecture
-    training: TranslateTraining = field(default_factory=TranslateTraining)  # stage
-    search: SearchConfig = SearchConfig(beam=5)  # how outputs are searched
+    training: TranslateTraining = field(default_factory=TranslateTraining)  # training stage
+    search: SearchConfig = SearchConfig(beam=5)  # beam search or sampling
 
 
 def guess_language(files: Sequence[Path]) -> list[str]:

@@ -23,12 +23,12 @@ def inspect_options(parser: argparse.ArgumentParser) -> None:
     add_json(parser, device=True)
     parser.epilog = f"""input:
   A text in quotes, as for `harken predict`; audio files for a speech recognizer; images or rows of
-  an array for a captioner. A Hugging Face folder (bert, gpt2 or llama: config.json,
+  an array for a captioner. A Hugging Face folder (BERT, GPT-2 or Llama: config.json,
   model.safetensors, tokenizer.json) takes texts.
 
 layers and heads:
 {NAMES}
-A number alone selects it in every attention.
+A number alone selects this layer or head in every attention.
 
 output:
   For each input one HTML page with all layers and heads, and a PNG and an SVG of each view. The
@@ -46,7 +46,7 @@ examples:
 
 
 def heads_options(parser: argparse.ArgumentParser) -> None:
-    """Describe every head by its weights and by the attention that it pays to inputs."""
+    """Describe what every head attends to, from its weights and on inputs."""
     add = parser.add_argument
     add_run_folder(parser, RUN_OR_FOLDER)
     text = "Number of inputs (default: 50)"
@@ -76,12 +76,12 @@ Figures from the weights are exact in the first layer; above (~) they ignore ear
 
 examples:
   harken heads runs/tagger --inputs 200 --out pictures
-  harken heads folder-of-bert --text sentences.txt --json
+  harken heads models/bert --text sentences.txt --json
 """
 
 
 def ablate_options(parser: argparse.ArgumentParser) -> None:
-    """Remove each head, layer or position encoding in turn and measure the loss."""
+    """Remove each head, layer or position encoding in turn and measure the effect."""
     add = parser.add_argument
     add_run_folder(parser)
     parts, text = ("heads", "layers", "positions"), "Parts to remove (default: heads)"
@@ -113,7 +113,7 @@ examples:
 
 
 def patch_options(parser: argparse.ArgumentParser) -> None:
-    """Find the heads or layers that carry the difference between two texts (patching)."""
+    """Find the heads or layers that carry the difference between two texts."""
     add = parser.add_argument
     add_run_folder(parser, RUN_OR_FOLDER)
     add("clean", metavar="CLEAN", help="Text with the prediction to restore")
@@ -146,18 +146,14 @@ def align_options(parser: argparse.ArgumentParser) -> None:
     add_run_folder(parser, "Run folder of the task translate")
     add("--source", type=path, required=True, metavar="FILE", help="Source sentences")
     add("--target", type=path, required=True, metavar="FILE", help="Translations of --source")
-    add("--links", type=path, required=True, metavar="FILE", help="Gold links: 3-4 sure, 3p4 not")
+    text = "Gold links: 3-4 sure, 3p4 possible"
+    add("--links", type=path, required=True, metavar="FILE", help=text)
     sides = ("source", "target")
-    add("--first", choices=sides, default="source", help="Side that links name first")
+    add("--first", choices=sides, default="source", help="Side of the first number of a link")
     methods = ("argmax", "intersection", "union", "grow-diag-final", "threshold")
     add("--how", choices=methods, default="argmax", help="Method that links words, see below")
-    add(
-        "--min-weight",
-        type=float,
-        default=0.2,
-        metavar="X",
-        help="Minimum weight for threshold (0.2)",
-    )
+    text = "Minimum weight for threshold (0.2)"
+    add("--min-weight", type=float, default=0.2, metavar="X", help=text)
     text = "Decoder step of a word: the one that predicts it, or the next, which reads it"
     add("--step", choices=("predicting", "reading"), default="predicting", help=text)
     add_json(parser, device=True)

@@ -6,17 +6,17 @@ from pathlib import Path
 from harken.cli.arguments import add_json, add_overrides, at_least
 
 KINDS = {
-    "shift": "attends exactly N steps back",
-    "band": "attends about N steps back",
-    "copy": "attends to the token with a given content",
-    "average": "attends to two tokens equally",
-    "lookup": "moves a part of one token into another, with explicit Q, K and V",
-    "previous-match": "attends to the token that followed this one before (two layers)",
+    "shift": "attends to the token --offset steps back",
+    "band": "attends to the tokens around --offset steps back",
+    "copy": "attends to one given token",
+    "average": "attends to two given tokens equally",
+    "lookup": "copies a part of one token to another (claim B12)",
+    "previous-match": "attends to the token after an earlier copy of this one (two layers)",
 }
 
 
 def design_options(parser: argparse.ArgumentParser) -> None:
-    """Construct a head in closed form and check it against its predicted attention."""
+    """Construct an attention head from a formula and check its attention."""
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True, dest="kind")
     for kind, summary in KINDS.items():
         command = kinds.add_parser(kind, help=summary, description=f"A head that {summary}.")
@@ -36,8 +36,8 @@ def _design_options(parser: argparse.ArgumentParser, kind: str) -> None:
     add = parser.add_argument
     if kind in ("shift", "band", "previous-match"):
         positions = ("sinusoid", "fourier")
-        add("--width", type=int, default=64, help="Width of the positions (64)")
-        add("--key-width", type=int, help="Width of the head: two dimensions per frequency")
+        add("--width", type=int, default=64, help="Width of the position vectors (64)")
+        add("--key-width", type=int, help="Width of the head; a frequency takes 2")
         add("--length", type=int, default=256, help="Maximum length of the text (256)")
         add("--position", choices=positions, default="sinusoid", help="Kind of positions")
         add("--base", type=float, default=10000.0, help="Base of the sinusoids (10000)")
@@ -45,36 +45,34 @@ def _design_options(parser: argparse.ArgumentParser, kind: str) -> None:
     if kind in ("shift", "band"):
         orders = ("causal", "strictly_causal", "bidirectional")
         add("--offset", type=int, default=1, help="Number of steps back (1)")
-        add(
-            "--mask", dest="order", choices=orders, default="causal", help="Attention mask (causal)"
-        )
+        add("--mask", dest="order", choices=orders, default="causal", help="Mask (causal)")
     if kind == "band":
         add("--band", type=float, default=8.0, help="Approximate number of offsets (8)")
         add("--sharpness", type=float, default=1.0, help="Factor that narrows the band (1)")
     else:
-        add("--tolerance", type=float, default=0.01, help="Attention to other keys (0.01)")
+        add("--tolerance", type=float, default=0.01, help="Maximum attention to other keys (0.01)")
     if kind in ("copy", "average"):
         count, keys = (1, [0]) if kind == "copy" else (2, [0, 1])
         add("--keys", type=int, default=16, help="Number of orthonormal tokens (16)")
-        add("--target", type=int, nargs=count, default=keys, metavar="KEY", help="Keys to attend")
+        add("--target", type=int, nargs=count, default=keys, metavar="KEY", help="Index, from 0")
     if kind == "previous-match":
-        add("--symbols", type=int, default=11, help="Size of the vocabulary with the start (11)")
+        add("--symbols", type=int, default=11, help="Vocabulary size, including the start (11)")
     add("--out", type=Path, metavar="FILE", help="Figure to draw: .svg or .png")
     add_json(parser)
 
 
 def claims_options(parser: argparse.ArgumentParser) -> None:
-    """Check the statements of the course documents: predicted, measured, verdict."""
+    """Check statements of course material about attention by computation."""
     add = parser.add_argument
     add("names", nargs="*", metavar="ID", help="Claims to check, such as A4 (default: all)")
     add("--list", action="store_true", help="List the statements and their sources; run nothing")
     add("--width", type=int, default=64, metavar="N", help="Width d of the formulas (64)")
     add("--seed", type=int, default=0, metavar="N", help="Seed of all random numbers")
-    add("--run", type=Path, metavar="DIR", dest="folder", help="Trained model for claim B8")
+    add("--run", type=Path, metavar="DIR", dest="folder", help="Run folder for claim B8")
     add("--page", type=Path, metavar="FILE.html", help="Also write a page with figures")
     add_json(parser)
     parser.epilog = """examples:
-  harken claims A4 A6 --width 128     check two of them with another width
+  harken claims A4 A6 --width 128     check two claims at another width
   harken claims --page claims.html    write a page with figures
   harken claims B8 --run runs/gpt     measure the effective rank of the heads of a run
 
@@ -83,19 +81,17 @@ The exit code is 1 if a verdict differs from the recorded one.
 
 
 def cost_options(parser: argparse.ArgumentParser) -> None:
-    """Print what a training step of a recipe costs: operations, memory, depth and time."""
+    """Print the FLOPs, memory, depth and time of a training step."""
     add = parser.add_argument
     add("recipe", type=Path, metavar="RECIPE.toml", help="Recipe, or Hugging Face folder")
     add_overrides(parser)
-    add(
-        "--length", type=at_least(1), nargs="+", metavar="N", help="Tokens, words or frames per row"
-    )
+    add("--length", type=at_least(1), nargs="+", metavar="N", help="Tokens or frames per row")
     add("--batch", type=at_least(1), metavar="N", help="Rows per batch (default: the recipe's)")
     text = "Vocabulary size (default: the recipe's)"
     add("--vocabulary", type=at_least(1), metavar="N", help=text)
-    add("--measure", action="store_true", help="Predict the time of a step, and run a few steps")
+    add("--measure", action="store_true", help="Predict the time of a step and time a few steps")
     add_json(parser)
-    parser.epilog = """The step is traced without computing it. Only --measure runs anything.
+    parser.epilog = """The step is traced on tensors without data; only --measure computes it.
 
 examples:
   harken cost recipes/lm.toml --length 128 512 2048 --set model.max_length=2048
@@ -111,9 +107,9 @@ def data_options(parser: argparse.ArgumentParser) -> None:
     add("--list", action="store_true", help="Print the list of data sets")
     add("--json", action="store_true", help="Print the list as one JSON object")
     add("options", nargs=argparse.REMAINDER, metavar="…", help="Options of this data set")
-    parser.epilog = """people, sentences, spoken and drawn are generated; manifest, joined and
-stretches are made from your own recordings; the others are public corpora, downloaded from their
-publishers and checked (SHA-256).
+    parser.epilog = """people, sentences, speech and scenes are generated; manifest, joined and
+suffixes are made from your own recordings; the others are public corpora, which are downloaded from
+their publishers and checked by SHA-256.
 
 examples:
   harken data                                      the list, with licenses and sizes
@@ -126,14 +122,14 @@ examples:
   harken data joined recordings --pattern "{text}_{speaker}_{index}.wav" --words digits \\
       --test-speakers theo --out data/connected    sentences of joined single words
   harken data suffixes data/yesno/train.jsonl --run runs/yesno --out data/cut
-  harken data multi30k --out data/multi30k         download it; Ctrl-C is safe
+  harken data multi30k --out data/multi30k         download; Ctrl-C is safe
   harken data multi30k --out data/multi30k --from https://mirror.example/corpora
   harken data people --help                        the options of one data set
 """
 
 
 def doctor_options(parser: argparse.ArgumentParser) -> None:
-    """Check this machine: versions, device, speed, missing packages."""
+    """Report versions, devices, speed and missing packages of this machine."""
     add_json(parser)
     parser.epilog = "examples:\n  harken doctor --json\n"
 

@@ -18,15 +18,14 @@ from harken.cli.arguments import (
 def demo_options(parser: argparse.ArgumentParser) -> None:
     """Train and evaluate a question answering model on generated data, and write the report."""
     add, folder = parser.add_argument, Path("runs/demo")
-    tasks = ("answer",)
-    add("task", nargs="?", default="answer", choices=tasks, metavar="TASK", help="Task: answer")
+    add("task", nargs="?", default="answer", choices=["answer"], metavar="TASK", help="Task")
     text = f"Run folder (default: {folder})"
     add("--run", type=Path, default=folder, metavar="DIR", dest="folder", help=text)
     add("--seed", type=at_least(0), default=0, metavar="N", help="Seed of the data and the model")
     add_json(parser)
     parser.epilog = """The model reads generated biographies, learns from a few questions where
-people were born, and answers questions about people that it only read about. A second call prints
-the results again.
+people were born, and answers questions about people of whom it has seen only the biography. A
+second call prints the results again.
 
 examples:
   harken demo --run runs/other --seed 1
@@ -36,13 +35,13 @@ examples:
 def new_options(parser: argparse.ArgumentParser) -> None:
     """Check your files and write a recipe for them."""
     add = parser.add_argument
-    add("task", metavar="TASK", help="Task of the recipe, such as tag; an unknown name lists all")
-    add("files", nargs="*", type=Path, metavar="FILE", help="Files of the task; none lists them")
+    add("task", metavar="TASK", help="Task, such as tag; an unknown name lists all")
+    add("files", nargs="*", default=[], type=Path, metavar="FILE", help="Files of the task")
     path, text = Path("recipe.toml"), "Recipe to write (default: recipe.toml)"
     add("--out", type=Path, default=path, metavar="RECIPE.toml", help=text)
     text = "Share of the examples held out as dev split"
     add("--dev", type=fraction, metavar="SHARE", help=text)
-    parser.epilog = """Paths in the recipe are relative to it, so the folder can be moved.
+    parser.epilog = """Without files, the error lists them. Paths in the recipe are relative to it.
 
 examples:
   harken new answer texts.txt questions.tsv
@@ -79,8 +78,8 @@ def evaluate_options(parser: argparse.ArgumentParser) -> None:
     add("--condition", action="append", default=[], metavar="KIND:AMOUNT", help=text)
     add_json(parser, device=True)
     parser.epilog = """conditions (speech recognizers only), each applied to clean audio:
-  quiet, noise:DB, pink:DB, babble:DB and talker:DB below the speech, reverb:SECONDS,
-  references:SHARE of wrong words in the references
+  quiet:DB lowers the level; noise:DB, pink:DB, babble:DB and talker:DB add a signal at this SNR;
+  reverb:SECONDS simulates a room; references:SHARE adds errors to the references
 
 examples:
   harken evaluate runs/demo --split test --beam 8 --json
@@ -112,7 +111,7 @@ examples:
 
 
 def predict_options(parser: argparse.ArgumentParser) -> None:
-    """Predict outputs for lines of text, sounds or images."""
+    """Predict outputs for lines of text, audio files or images."""
     add = parser.add_argument
     add_run_folder(parser)
     add("files", nargs="*", default=[], metavar="FILE", help="Input files; - or nothing is stdin")
@@ -122,7 +121,7 @@ def predict_options(parser: argparse.ArgumentParser) -> None:
     add("--times", action="store_true", help="Print start and end of every word (speech only)")
     add_search_options(parser)
     add_json(parser, device=True)
-    parser.epilog = """Lines of stdin are answered as they arrive; waiting lines are batched.
+    parser.epilog = """Lines of stdin are predicted as they arrive; lines that wait are batched.
 
 output:
   One line per line of input; a blank line stays blank. With --confidence, a tab and the probability
