@@ -133,6 +133,7 @@ KEPT: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
 def test_bytes_that_autograd_keeps(name: str) -> None:
     task, sets = KEPT[name]

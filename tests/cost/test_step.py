@@ -121,7 +121,10 @@ def check_against_run(cost: Cost, model: nn.Module, forward: Callable[[], Tensor
     assert cost.kept == pytest.approx(footprint(forward).kept, rel=0.01)
 
 
-@pytest.mark.parametrize("name", CASES)
+VARIANTS = [pytest.param(name, marks=pytest.mark.slow) for name in list(CASES)[8:]]
+
+
+@pytest.mark.parametrize("name", [*list(CASES)[:8], *VARIANTS])
 def test_recipe_matches_a_real_step(name: str) -> None:
     step = case(name)
     model, loss = step.build(), step.loss()

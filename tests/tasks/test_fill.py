@@ -385,6 +385,7 @@ def test_attention_of_any_line_with_a_blank(recipe_file: Path) -> None:
         trained.attention("nothing is missing")
 
 
+@pytest.mark.slow
 @every_kind
 def test_a_run_learns_more_than_trigrams(recipe_file: Path, tmp_path: Path, kind: str) -> None:
     steps = ["training.steps=150", "training.optimizer.lr=0.015", "training.schedule.warmup=10"]

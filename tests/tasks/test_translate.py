@@ -217,6 +217,7 @@ def test_evaluation_of_a_blank_source(run: Run) -> None:
     assert evaluation.example is not None and run.attention(evaluation.example) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sets",
     [
