@@ -59,7 +59,7 @@ def reference_beam(
     nbest: int,
     early_stopping: bool,
 ) -> list[TokenHypothesis]:
-    """Search hypothesis row in lists, to the last step unless the beam is filled."""
+    """Search one row in lists, to the last step unless the beam is filled."""
     live = [TokenHypothesis((), 0.0)]
     finished: list[TokenHypothesis] = []
     for step in range(tables.max_tokens):

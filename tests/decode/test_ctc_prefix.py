@@ -38,7 +38,7 @@ def test_wide_beam_finds_every_text(seed: int, strength: float, blank: int, fram
 
 
 def reference_search(logs: Tensor, blank: int, beam: int) -> dict[tuple[int, ...], float]:
-    """Return log P by prefix of hypothesis row; prefixes have [nonblank, blank] probabilities."""
+    """Return log P by prefix of one row; prefixes have [nonblank, blank] probabilities."""
     prefixes = {(): [0.0, 1.0]}
     for row in logs.exp().tolist():
         extended: dict[tuple[int, ...], list[float]] = {}

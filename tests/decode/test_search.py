@@ -102,7 +102,7 @@ def search_single(
     nbest: int,
     end: int = END,
 ) -> list[TokenHypothesis]:
-    """Search hypothesis row; a sample depends on the index of its row, so that row is repeated."""
+    """Search one row; a sample depends on the index of its row, so that row is repeated."""
     copies = at if search.temperature is not None else 0
     return search_rows(stepper, [rows[at]] * (copies + 1), search, nbest, end)[-1]
 

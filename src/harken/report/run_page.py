@@ -133,7 +133,7 @@ def _examples(evaluation: Evaluation) -> Section:
     wrong, right = ([e for e in examples if e.correct is kind] for kind in (False, True))
     lead = (
         f"{sum(correct)} of {len(correct)} outputs are correct. The first {EXAMPLES} of each kind "
-        "are format_value, sorted by confidence."
+        "are shown, sorted by confidence."
     )
     body = tables.examples_table([*wrong[:EXAMPLES], *right[:EXAMPLES]])
     return Section(title="Examples", lead=lead, body=body)
