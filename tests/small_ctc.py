@@ -59,8 +59,8 @@ def lengths_present(lengths: Sequence[int], frames: int) -> Tensor:
     return torch.arange(frames) < torch.tensor(lengths)[:, None]
 
 
-def padded_texts(texts: Sequence[Sequence[int]], filler: int) -> tuple[Tensor, Tensor]:
+def padded_texts(texts: Sequence[Sequence[int]], padding_value: int) -> tuple[Tensor, Tensor]:
     longest = max(map(len, texts))
-    rows = [[*text, *[filler] * (longest - len(text))] for text in texts]
+    rows = [[*text, *[padding_value] * (longest - len(text))] for text in texts]
     tokens = torch.tensor(rows, dtype=torch.int64).view(len(texts), longest)
     return tokens, lengths_present([len(text) for text in texts], longest)

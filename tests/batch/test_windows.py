@@ -107,7 +107,7 @@ def test_sliding_windows_by_hand(sizes: tuple[int, int, int], expected: list[lis
 @given(streams, st.integers(2, 40), st.integers(1, 5))
 def test_sliding_batches_are_in_reading_order(count: int, length: int, rows: int) -> None:
     windows = sliding_windows(count, length, length - length // 2)
-    batches = list(sliding_batches(np.arange(count), windows, rows, filler=0))
+    batches = list(sliding_batches(np.arange(count), windows, rows, padding_value=0))
     assert all(len(batch.inputs) <= rows for batch in batches)
     for index, expected in ((0, range(count - 1)), (1, range(1, count))):
         counted = [batch[index][batch.targets != IGNORE_INDEX] for batch in batches]

@@ -42,11 +42,11 @@ class BucketSampler:
     def _load(self, epoch: int) -> None:
         if self._planned == epoch:
             return
-        self._plan, self._planned = self._make(epoch), epoch
+        self._plan, self._planned = self._plan_epoch(epoch), epoch
         if len(self._first_steps) == epoch + 1:
             self._first_steps.append(self._first_steps[epoch] + len(self._plan))
 
-    def _make(self, epoch: int) -> list[Numbers]:
+    def _plan_epoch(self, epoch: int) -> list[Numbers]:
         generator = rng(self._seed, epoch)
         shuffled = generator.permutation(len(self._lengths))
         pool = max(1, int(POOL * self._budget / max(self._lengths.mean(), 1.0)))

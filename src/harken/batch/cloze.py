@@ -47,9 +47,9 @@ class ClozeQueries(NamedTuple):
         flags = ragged_slices(self.blanked.astype(np.int64), starts, lengths).values.astype(bool)
         return ClozeQueries(ragged_slices(self.rows.values, starts, lengths), flags)
 
-    def batch(self, filler: int) -> ClozeBatch:
+    def batch(self, padding_value: int) -> ClozeBatch:
         """Pad all rows."""
-        tokens, present = pad(self.rows, filler)
+        tokens, present = pad(self.rows, padding_value)
         blanks = torch.zeros_like(present)
         blanks[present] = torch.from_numpy(self.blanked)
         return ClozeBatch(tokens, present, blanks, tokens[blanks])

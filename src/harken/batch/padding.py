@@ -62,27 +62,27 @@ class Seq2SeqBatch(NamedTuple):
         return moved(self, device)
 
 
-def pad(sequences: Ragged, filler: int) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
+def pad(sequences: Ragged, padding_value: int) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
     """Return the sequences padded on the right, and a mask that is true at tokens."""
     longest = int(sequences.lengths.max(initial=0))
-    tokens = np.full((len(sequences.lengths), longest), filler, dtype=np.int64)
+    tokens = np.full((len(sequences.lengths), longest), padding_value, dtype=np.int64)
     tokens[ragged_indices(sequences.lengths)] = sequences.values
     present = np.arange(longest) < sequences.lengths[:, None]
     return torch.from_numpy(tokens), torch.from_numpy(present)
 
 
 def shift_targets(
-    texts: Ragged, start: int, end: int, filler: int
+    texts: Ragged, start: int, end: int, padding_value: int
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
     """Return decoder inputs, which begin with `start`, and targets, which finish with `end`."""
-    targets, counted = pad(append(texts, end), filler)
+    targets, counted = pad(append(texts, end), padding_value)
     inputs = torch.cat((torch.full_like(targets[:, :1], start), targets[:, :-1]), dim=1)
     return inputs, targets.masked_fill(~counted, IGNORE_INDEX)
 
 
-def next_token_batch(sequences: Ragged, first_targets: Numbers, filler: int) -> TokenBatch:
+def next_token_batch(sequences: Ragged, first_targets: Numbers, padding_value: int) -> TokenBatch:
     """Return one sequence per row; targets before index `first_target` are not counted."""
-    tokens, present = pad(sequences, filler)
+    tokens, present = pad(sequences, padding_value)
     counted = present[:, 1:] & (
         torch.arange(tokens.shape[1])[1:] >= torch.from_numpy(first_targets)[:, None]
     )
@@ -106,7 +106,7 @@ def pack_rows(lengths: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
 
 
 def packed_batch(
-    sequences: Ragged, first_targets: Numbers, filler: int, capacity: int
+    sequences: Ragged, first_targets: Numbers, padding_value: int, capacity: int
 ) -> TokenBatch:
     """Return several sequences per row of `capacity` columns, told apart by `documents`."""
     lengths = np.maximum(sequences.lengths - 1, 0)
@@ -117,7 +117,12 @@ def packed_batch(
     counted = index + 1 >= first_targets[owner]
     targets = np.where(counted, sequences.values[source + 1], IGNORE_INDEX)
     # Padding is a document of its own (-1), so that it attends only to padding.
-    columns = ((filler, sequences.values[source]), (IGNORE_INDEX, targets), (0, index), (-1, owner))
+    columns = (
+        (padding_value, sequences.values[source]),
+        (IGNORE_INDEX, targets),
+        (0, index),
+        (-1, owner),
+    )
     parts = []
     for default, values in columns:
         part = np.full((int(row.max(initial=-1)) + 1, capacity), default, dtype=np.int64)

@@ -88,14 +88,14 @@ def word_corpus(
 
 
 def tagged_batch(
-    corpus: WordCorpus, windows: SentenceWindows, chosen: Numbers, filler: int
+    corpus: WordCorpus, windows: SentenceWindows, chosen: Numbers, padding_value: int
 ) -> TaggedBatch:
     """Return the chosen windows, one per row; only tags of kept words are counted."""
     starts, lengths, skipped, kept = (part[chosen] for part in windows)
-    rows, present = pad(ragged_slices(corpus.rows, starts, lengths), filler)
+    rows, present = pad(ragged_slices(corpus.rows, starts, lengths), padding_value)
     forms = ragged_slices(corpus.forms, starts, lengths)
     distinct, index = np.unique(forms.values, return_inverse=True)
-    spellings, spelled = pad(corpus.spellings.take(distinct), filler)
+    spellings, spelled = pad(corpus.spellings.take(distinct), padding_value)
     # Padding points to the first spelling; nothing reads it.
     pointers, _ = pad(Ragged(index.astype(np.int64), lengths), 0)
     owner, index = ragged_indices(lengths)

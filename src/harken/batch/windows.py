@@ -36,7 +36,7 @@ class RandomWindows:
         starts = np.array([self._start(*divmod(index, self._count)) for index in indices])
         lengths = np.full(self._rows, self._length + 1)
         sequences = ragged_slices(self._stream, starts, lengths)
-        return next_token_batch(sequences, np.ones(self._rows, dtype=np.int64), filler=0)
+        return next_token_batch(sequences, np.ones(self._rows, dtype=np.int64), padding_value=0)
 
     def _start(self, epoch: int, index: int) -> int:
         offset, order = _shuffled(self._seed, epoch, self._count, self._slack)
@@ -73,9 +73,9 @@ def sliding_windows(count: int, length: int, stride: int) -> SlidingWindows:
 
 
 def sliding_batches(
-    stream: Numbers, windows: SlidingWindows, rows: int, filler: int
+    stream: Numbers, windows: SlidingWindows, rows: int, padding_value: int
 ) -> Iterator[TokenBatch]:
     """Yield the windows from left to right, `rows` at a time."""
     for first in range(0, len(windows.starts), rows):
         starts, lengths, first_targets = (part[first : first + rows] for part in windows)
-        yield next_token_batch(ragged_slices(stream, starts, lengths), first_targets, filler)
+        yield next_token_batch(ragged_slices(stream, starts, lengths), first_targets, padding_value)

@@ -95,9 +95,7 @@ def optimizer_state(model: nn.Module, optimizers: Iterable[Optimizer]) -> Weight
     }
 
 
-def load_optimizer_state(
-    model: nn.Module, optimizers: Iterable[Optimizer], momenta: Weights
-) -> None:
+def load_optimizer_state(model: nn.Module, optimizers: Iterable[Optimizer], state: Weights) -> None:
     """Restore what `optimizer_state` returned."""
     parameters = dict(model.named_parameters())
     owner = {
@@ -106,7 +104,7 @@ def load_optimizer_state(
         for group in optimizer.param_groups
         for parameter in group["params"]
     }
-    for name, value in momenta.items():
+    for name, value in state.items():
         weight, _, key = name.partition("|")
         parameter = parameters.get(weight)
         if parameter is None or not key or value.shape not in (parameter.shape, torch.Size()):

@@ -250,8 +250,8 @@ class Training(Generic[Model]):
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         done, interval = step + 1, config.evaluate_every
-        is_time = interval > 0 and (done == config.steps or done % interval == 0)
-        due = is_time and stage.evaluate is not None
+        at_interval = interval > 0 and (done == config.steps or done % interval == 0)
+        due = at_interval and stage.evaluate is not None
         self.progress = replace(self.progress, step=done, evaluation_due=due)
         return StepDone(
             stage=stage.name,
