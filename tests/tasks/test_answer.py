@@ -149,7 +149,7 @@ def test_predictions_do_not_depend_on_the_batch_size(
     inputs = [item.question * (1 + index % 3) for index, item in enumerate(splits["dev"][:7])]
     run = bound_run(recipe, vocabulary, model)
     together = run.predict(inputs)
-    monkeypatch.setattr("harken.tasks.answer.BATCH_SIZE", 1)
+    monkeypatch.setattr(AnswerPredictor, "batch_size", 1)
     for prediction, expected in zip(together, run.predict(inputs), strict=True):
         assert (prediction.input, prediction.output) == (expected.input, expected.output)
         assert prediction.confidence == pytest.approx(expected.confidence, rel=1e-4)

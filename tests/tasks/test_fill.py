@@ -331,7 +331,7 @@ def test_predictions_do_not_depend_on_the_batch_size(
     trained = untrained(recipe_of(recipe_file, kind))
     lines = ["___ was born", "Ada ___ born in ___ far", "in the ___", "__", "(in ___), far ___ ."]
     together = list(trained.predict(lines))
-    monkeypatch.setattr(fill, "BATCH_LINES", 1)
+    monkeypatch.setattr(fill.FillPredictor, "batch_size", 1)
     alone = list(trained.predict(lines))
     assert [prediction.output for prediction in together] == [
         prediction.output for prediction in alone

@@ -281,7 +281,7 @@ def test_greedy_continuations_equal_a_loop(
     """A long prompt is truncated at its start if the model has a limit."""
     trained = trained_of(recipe_of(recipe_path, *sets, f"data.documents={documents}"))
     greedy = replace(trained, recipe=replace(trained.recipe, search=SearchConfig(max_tokens=5)))
-    monkeypatch.setattr(lm, "BATCH_SIZE", 3)
+    monkeypatch.setattr(lm.LanguageModelPredictor, "batch_size", 3)
     prompts = ["to be", "", "the question of the crown", "☃ is no", "sleep "]
     predictions = list(greedy.predict(prompts))
     assert [prediction.input for prediction in predictions] == prompts

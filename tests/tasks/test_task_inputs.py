@@ -145,8 +145,10 @@ def example_inputs(name: str, corpus: Path) -> list[str]:
 def test_a_sample_depends_on_the_seed_and_the_index(
     name: str, untrained: Build, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for task in ("answer", "lm", "translate", "caption", "transcribe_predictor"):
-        monkeypatch.setattr(f"harken.tasks.{task}.BATCH_SIZE", 3)
+    for module in ("translate", "caption_data", "transcribe_predictor"):
+        monkeypatch.setattr(f"harken.tasks.{module}.BATCH_SIZE", 3)
+    for task in ("answer", "lm"):
+        monkeypatch.setattr(TASKS[task].predictor_type, "batch_size", 3)
     trained = untrained(name, SearchConfig(temperature=1.5, seed=4))
     first, *others = example_inputs(name, corpus)
     repeated = predict(trained, [first] * 8)

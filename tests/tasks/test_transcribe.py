@@ -22,8 +22,12 @@ from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.recordings import write_wav
 from harken.synthetic.speech import SpeechConfig, write_speech
-from harken.tasks.transcribe_data import fitting_utterances
-from harken.tasks.transcribe_predictor import Transcript, cut_at_silence, join_transcripts
+from harken.tasks.transcribe_predictor import (
+    Transcript,
+    cut_at_silence,
+    fitting_utterances,
+    join_transcripts,
+)
 from untrained import batches
 
 SMALL = (

@@ -10,7 +10,8 @@ import sacrebleu
 import torch
 
 from harken.cli.main import main
-from harken.decode.search import SearchConfig
+from harken.decode.search import SearchConfig, generate
+from harken.decode.stepper import Seq2SeqStepper
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import DataWarning, UserError
@@ -20,7 +21,7 @@ from harken.recipe import load_recipe
 from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_sentences
-from harken.tasks.seq2seq import cross_entropy_loss, search_outputs
+from harken.tasks.seq2seq import cross_entropy_loss
 from harken.tasks.translate import (
     TranslateRecipe,
     TranslateTask,
@@ -192,7 +193,9 @@ def test_attention_equals_that_of_single_steps(run: Run) -> None:
     assert isinstance(run.vocabulary, Vocabulary)
     (source,) = run.vocabulary.encode(["the duck swims ."])
     inputs = torch.tensor([source.tolist()]), torch.ones(1, len(source)).bool()
-    ((best,),) = search_outputs(run.model, *inputs, run.recipe.search)
+    stepper, limit = Seq2SeqStepper(run.model, END), run.model.max_target
+    search = run.recipe.search
+    ((best,),) = generate(stepper, *inputs, search=search, end=END, max_tokens=limit)
     present = torch.ones(1, 1, dtype=torch.bool)
     rows = []
     with torch.inference_mode():

@@ -134,6 +134,11 @@ class CaptionExample:
     source: ImageSource = field(compare=False, repr=False)
 
 
+def batches_of(count: int) -> list[slice]:
+    """Return the batches of `count` images."""
+    return [slice(start, start + BATCH_SIZE) for start in range(0, count, BATCH_SIZE)]
+
+
 def load_images(examples: Sequence[CaptionExample]) -> Numbers:
     """Load images of one source as one array."""
     return examples[0].source.take([example.image for example in examples])
@@ -151,8 +156,8 @@ def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[Cap
         # Not memory-mapped: if the disk is full, writing to a mapped file kills the process.
         with replacing(path) as unfinished, unfinished.open("wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
-            for start in range(0, len(examples), BATCH_SIZE):
-                file.write(load_images(examples[start : start + BATCH_SIZE]).tobytes())
+            for batch in batches_of(len(examples)):
+                file.write(load_images(examples[batch]).tobytes())
     source = ImageRows(array=read_pictures(path))
     return [replace(example, image=row, source=source) for row, example in enumerate(examples)]
 

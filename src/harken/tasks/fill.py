@@ -44,15 +44,9 @@ from harken.measure.interval import Sample
 from harken.measure.ngrams import Trigrams
 from harken.models.cloze import BiRNNClozeConfig, ClozeConfig, ClozeModel
 from harken.tasks.attention_view import AttentionExample, self_view
-from harken.tasks.prediction import (
-    Evaluation,
-    Indices,
-    Prediction,
-    ranked_prediction,
-    truncation_of,
-)
+from harken.tasks.prediction import Evaluation, Prediction, ranked_prediction, truncation_of
 from harken.tasks.probe import ProbeSizes, random_tokens, token_sizes
-from harken.tasks.task import Layout, Predictor, SplitPaths, Splits, Task, file_calls
+from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
@@ -116,23 +110,21 @@ class FillRecipe:
 class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
     """A trained cloze model."""
 
-    def predict(
-        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
-    ) -> Iterator[Prediction]:
-        for start in range(0, len(inputs), BATCH_LINES):
-            texts = inputs[start : start + BATCH_LINES]
-            lines, blanks = encode_blanks(texts, self.vocabulary)
-            rows = self._rows(lines)
-            filled = self.fill(mask_together(rows, blanks), best=nbest)
-            owner, _ = ragged_indices(lines.lengths)
-            lengths = np.stack((words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
-            ends = np.searchsorted(owner[blanks], np.arange(1, len(texts)))
-            parts = zip(np.split(filled.words, ends), np.split(filled.logs, ends), strict=True)
-            for text, (kept, total), (words, logs) in zip(texts, lengths, parts, strict=True):
-                token_texts = [self.vocabulary.pieces(row) for row in words]
-                outputs, sums = best_combinations(token_texts, logs, nbest)
-                truncation = truncation_of(kept, total, AROUND, "words")
-                yield ranked_prediction(text, outputs, sums, nbest, truncation)
+    batch_size = BATCH_LINES
+
+    def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
+        lines, blanks = encode_blanks(inputs, self.vocabulary)
+        rows = self._rows(lines)
+        filled = self.fill(mask_together(rows, blanks), best=nbest)
+        owner, _ = ragged_indices(lines.lengths)
+        ends = np.searchsorted(owner[blanks], np.arange(1, len(inputs)))
+        lengths = np.stack((words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
+        by_line = np.split(filled.words, ends), np.split(filled.logs, ends)
+        for text, (read, total), words, logs in zip(inputs, lengths, *by_line, strict=True):
+            token_texts = [self.vocabulary.pieces(row) for row in words]
+            outputs, sums = best_combinations(token_texts, logs, nbest)
+            truncation = truncation_of(read, total, AROUND, "words")
+            yield ranked_prediction(text, outputs, sums, nbest, truncation)
 
     def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
         vocabulary = self.vocabulary

@@ -37,15 +37,14 @@ from harken.models.recurrent_lm import FixedStateLM, LanguageModelConfig
 from harken.tasks.attention_view import AttentionExample, next_token_example
 from harken.tasks.prediction import (
     Evaluation,
-    Indices,
     Prediction,
     Table,
     ranked_prediction,
     truncation_of,
 )
 from harken.tasks.probe import ProbeSizes, random_text_batch, target_losses, token_sizes
-from harken.tasks.seq2seq import Prompt, input_batches, search_tokens
-from harken.tasks.task import Layout, Predictor, SplitPaths, Splits, Task, file_calls
+from harken.tasks.seq2seq import Prompt, search_tokens
+from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.runtime import RuntimeConfig
 
@@ -137,28 +136,26 @@ def suggest_dropout(recipe: LanguageModelRecipe, splits: Splits[str]) -> dict[st
 class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, AnyLanguageModel]):
     """A trained language model."""
 
+    batch_size = BATCH_SIZE
+
     @property
     def stream(self) -> Stream:
         return Stream(self.vocabulary, self.recipe.data.documents)
 
-    def predict(
-        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
-    ) -> Iterator[Prediction]:
+    def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         model, search, stream = self.model.eval(), self.recipe.search, self.stream
-        max_tokens = search.max_tokens or MAX_NEW_TOKENS
+        limit, max_prompt = search.max_tokens or MAX_NEW_TOKENS, None
         if model.length is not None:
             # At least a quarter of the context is left for the prompt.
-            max_tokens = min(max_tokens, model.length - model.length // 4)
-        max_prompt = None if model.length is None else model.length - max_tokens
-        for texts, keys in input_batches(inputs, indices, BATCH_SIZE):
-            prompts = [self._prompt(text, max_prompt) for text in texts]
-            rows, stepper = [prompt.tokens for prompt in prompts], LMStepper(model)
-            beams = search_tokens(stepper, rows, self.device, search, max_tokens, nbest, keys)
-            for text, prompt, beam in zip(texts, prompts, beams, strict=True):
-                tokens = [hypothesis.tokens for hypothesis in beam]
-                outputs = stream.continuations(prompt.tokens, tokens)
-                logs = [hypothesis.log_probability for hypothesis in beam]
-                yield ranked_prediction(text, outputs, logs, nbest, prompt.truncation)
+            limit = min(limit, model.length - model.length // 4)
+            max_prompt = model.length - limit
+        prompts = [self._prompt(text, max_prompt) for text in inputs]
+        rows = [prompt.tokens for prompt in prompts]
+        beams = search_tokens(LMStepper(model), rows, self.device, search, limit, nbest, keys)
+        for text, prompt, beam in zip(inputs, prompts, beams, strict=True):
+            outputs = stream.continuations(prompt.tokens, [found.tokens for found in beam])
+            logs = [hypothesis.log_probability for hypothesis in beam]
+            yield ranked_prediction(text, outputs, logs, nbest, prompt.truncation)
 
     def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
         window, stream = self.recipe.window, self.stream
@@ -169,12 +166,10 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             for stride in (window - window // 2, window)
         )
         continuations = self._continuations(examples)
+        nats_disjoint = mean_nats(disjoint.nats, disjoint.tokens)
         return Evaluation(
             n=len(overlapping.nats),
-            samples={
-                **overlapping.samples(),
-                "nats_disjoint": mean_nats(disjoint.nats, disjoint.tokens),
-            },
+            samples={**overlapping.samples(), "nats_disjoint": nats_disjoint},
             notes=self._notes(len(tokens) - 1),
             tables=[continuations],
             example=str(continuations.rows[0][0]),
@@ -226,11 +221,6 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         }
 
 
-def losses(model: AnyLanguageModel, batch: TokenBatch) -> Float[Tensor, "targets"]:
-    """Return the cross-entropy of each counted target, in reading order."""
-    return target_losses(model, batch.targets, batch.inputs)
-
-
 @torch.inference_mode()
 def token_nats(
     model: AnyLanguageModel, stream: Numbers, window: int, stride: int
@@ -240,8 +230,9 @@ def token_nats(
     device = next(model.parameters()).device
     rows = max(1, BATCH_TOKENS // window)
     batches = sliding_batches(stream, sliding_windows(len(stream), window, stride), rows, PAD)
-    nats = [losses(model, batch.to(device)).double().cpu().numpy() for batch in batches]
-    return np.concatenate(nats)
+    on_device = (batch.to(device) for batch in batches)
+    nats = [target_losses(model, batch.targets, batch.inputs) for batch in on_device]
+    return np.concatenate([row.double().cpu().numpy() for row in nats])
 
 
 def chunk_losses(
@@ -336,7 +327,7 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
 
 def lm_loss(model: AnyLanguageModel, batch: TokenBatch) -> Tensor:
     """Return the cross-entropy, summed over the counted targets."""
-    return losses(model, batch).sum()
+    return target_losses(model, batch.targets, batch.inputs).sum()
 
 
 def random_text(rows: int, length: int, vocabulary: int) -> MicroBatch[AnyLanguageModel]:

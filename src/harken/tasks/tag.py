@@ -45,9 +45,9 @@ from harken.measure.interval import Sample
 from harken.measure.tagging import Tags, confusions, pair_counts, tag_accuracy, tag_scores
 from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
 from harken.tasks.attention_view import AttentionExample, self_view
-from harken.tasks.prediction import Evaluation, Indices, Prediction, Table, truncation_of
+from harken.tasks.prediction import Evaluation, Prediction, Table, truncation_of
 from harken.tasks.probe import ProbeSizes, random_tokens, token_sizes
-from harken.tasks.task import Layout, Predictor, SplitPaths, Splits, Task, file_calls
+from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
@@ -147,9 +147,7 @@ class TaggedSentence(NamedTuple):
 class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
     """A trained tagger."""
 
-    def predict(
-        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
-    ) -> Iterator[Prediction]:
+    def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         if nbest > 1:
             problem = f"nbest: task 'tag' predicts one tag per word (expected 1, got {nbest})"
             raise OptionError(problem, fix="leave nbest out")

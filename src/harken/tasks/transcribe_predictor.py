@@ -5,26 +5,30 @@ its chunks are joined.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from harken.augment.conditions import apply_condition, parse_condition
+from harken.augment.equalizer import RandomEqualizerConfig
+from harken.augment.specaugment import SpecAugmentConfig
+from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.alignment import align, peaks, spans_around, word_spans
 from harken.decode.ctc import Span
-from harken.decode.joint import decoding_mode, search_speech
+from harken.decode.joint import SpeechSearchConfig, decoding_mode, search_speech
 from harken.decode.sampling import SampleKey
 from harken.decode.stepper import TokenHypothesis, concatenate
 from harken.encode.filterbank import FilterbankConfig, frames_of
+from harken.encode.subwords import CharactersConfig, TokenizerConfig
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.sound import Signal, Sounds, name_of, signal_of
+from harken.formats.sound import MAX_SECONDS, Signal, Sounds, name_of, signal_of
 from harken.inspection.record import has_attention
 from harken.inspection.refs import is_encoder_attention
 from harken.inspection.search_attention import forced_cross_attention
@@ -40,7 +44,7 @@ from harken.measure.interval import share
 from harken.measure.scored_answers import exact_matches
 from harken.measure.tagging import confusions
 from harken.measure.word_times import NOTES, attention_in_words, time_error
-from harken.models.recognizer import BLANK, SpeechRecognizer
+from harken.models.recognizer import BLANK, RecognizerConfig, SpeechRecognizer
 from harken.models.seq2seq import EncoderOutput
 from harken.tasks.attention_view import AttentionExample, AudioView, output_title, self_view
 from harken.tasks.prediction import (
@@ -51,9 +55,11 @@ from harken.tasks.prediction import (
     prediction_of,
     truncation_of,
 )
-from harken.tasks.seq2seq import decoder_inputs, output_views, sample_keys
-from harken.tasks.task import Predictor
-from harken.tasks.transcribe_data import TranscribeRecipe
+from harken.tasks.seq2seq import decoder_inputs, output_views
+from harken.tasks.task import Keys, Predictor, SplitPaths, sample_keys
+from harken.training.loop import StageConfig
+from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
+from harken.training.runtime import RuntimeConfig
 
 BATCH_SIZE = 16  # sounds
 MAX_TOKENS = 1000  # for a model without a decoder
@@ -61,6 +67,63 @@ QUIET_FRAMES = 10  # a sound is cut in the middle of the quietest window of this
 MAX_CONFUSIONS = 20  # rows of the table
 
 Frames = Float[Tensor, "S F"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeData(SplitPaths):
+    """Manifests of sound and text; a share for `dev` is of the utterances."""
+
+    max_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)  # longest segment, seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeEncoding:
+    """Sound to frames, text to tokens."""
+
+    filterbank: FilterbankConfig = FilterbankConfig(normalize="mean_and_variance")  # log-mel
+    tokenizer: TokenizerConfig = field(default_factory=CharactersConfig)  # of transcripts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeStage(StageConfig):
+    """Training on utterances: augmentation and loss."""
+
+    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)  # optimizer steps
+    # Optimizer and learning rate.
+    optimizer: OptimizerConfig = MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.005))
+    batch_frames: int = bounded(6000, at_least=1, at_most=MAX_BATCH)  # frames per batch
+    ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # weight of CTC in the joint loss
+    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the decoder's targets
+    speeds: tuple[float, ...] = bounded(
+        (0.9, 1.0, 1.1), at_least=0.5, at_most=2.0
+    )  # of perturbation
+    random_equalizer: RandomEqualizerConfig = RandomEqualizerConfig()  # spectral augmentation
+    spec_augment: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)  # SpecAugment
+
+    def __post_init__(self) -> None:
+        if not self.speeds:
+            raise ValueError("speeds is empty; [1.0] leaves every sound unchanged")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeTraining:
+    """The stage of training."""
+
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    speech: TranscribeStage = field(default_factory=TranscribeStage)  # the only stage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeRecipe:
+    """Recipe of the task `transcribe`."""
+
+    task: Literal["transcribe"] = "transcribe"  # speech recognition
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
+    data: TranscribeData  # paths of the manifests
+    encode: TranscribeEncoding = field(default_factory=TranscribeEncoding)  # features, tokenizer
+    model: RecognizerConfig = field(default_factory=RecognizerConfig)  # architecture
+    training: TranscribeTraining = field(default_factory=TranscribeTraining)  # training stage
+    search: SpeechSearchConfig = SpeechSearchConfig()  # beam search or sampling
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,9 +153,14 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     def predict(
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
+        return self.predict_batch(inputs, sample_keys(inputs, indices), nbest, times=times)
+
+    def predict_batch(
+        self, inputs: Sequence[str], keys: Keys, nbest: int, *, times: bool = False
+    ) -> Iterator[Prediction]:
         """Transcribe audio files or parts of them; `-` is stdin."""
         frames = frames_of(map(self._signal, inputs), self.filterbank)
-        transcripts = self.transcribe(frames, sample_keys(inputs, indices), nbest, times=times)
+        transcripts = self.transcribe(frames, keys, nbest, times=times)
         for name, transcript in zip(inputs, transcripts, strict=True):
             prediction = prediction_of(name, transcript.beam, self.vocabulary, nbest)
             yield replace(prediction, words=tuple(transcript.words))

@@ -23,7 +23,6 @@ from harken.batch.bucketing import BucketSampler
 from harken.batch.padding import Seq2SeqBatch, pad, shift_targets
 from harken.batch.ragged import Numbers, Ragged, ragged
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import Seq2SeqStepper, TokenHypothesis, concatenate
 from harken.encode.subwords import BytePairConfig, TokenizerConfig
@@ -35,17 +34,16 @@ from harken.inspection.refs import is_encoder_attention
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.seq2seq import MAX_SOURCE, EncoderDecoder, EncoderDecoderConfig
 from harken.tasks.attention_view import AttentionExample, output_title, self_view
-from harken.tasks.prediction import Evaluation, Indices, Prediction, prediction_of, truncation_of
+from harken.tasks.prediction import Evaluation, Prediction, prediction_of, truncation_of
 from harken.tasks.probe import ProbeSizes, random_seq2seq_batch, random_tokens, token_sizes
 from harken.tasks.seq2seq import (
     cross_entropy_loss,
     decoder_inputs,
     max_tokens,
     output_views,
-    sample_keys,
     search_tokens,
 )
-from harken.tasks.task import Layout, Predictor, Splits, Task, require_share, warn_unfit
+from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, require_share, warn_unfit
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
@@ -171,11 +169,8 @@ def check_translations(files: Sequence[Path]) -> list[str]:
 class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
     """A trained translator."""
 
-    def predict(
-        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
-    ) -> Iterator[Prediction]:
+    def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         """Translate each text; a long text in chunks, a blank text to an empty output."""
-        keys = sample_keys(inputs, indices)
         chunks = [
             (owner, chunk, (*keys[owner], number))
             for owner, tokens in enumerate(self.vocabulary.encode(inputs))
@@ -226,7 +221,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         )
 
     def _search(
-        self, sources: Sequence[Numbers], keys: Sequence[SampleKey], nbest: int = 1
+        self, sources: Sequence[Numbers], keys: Keys, nbest: int = 1
     ) -> list[list[TokenHypothesis]]:
         """Return the best hypotheses for each source that fits the model, in order."""
         model, search = self.model.eval(), self.recipe.search
