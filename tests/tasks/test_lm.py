@@ -24,7 +24,6 @@ from harken.tasks.lm import (
     LanguageModelRecipe,
     LanguageModelTask,
     chunk_losses,
-    losses,
     token_nats,
     train_size,
 )
@@ -162,7 +161,6 @@ def test_the_loss_is_the_cross_entropy_of_all_targets(recipe_path: Path, tmp_pat
     expected = F.cross_entropy(scores.flatten(0, 1), batch.targets.flatten(), reduction="sum")
     loss = stage.batch(0)[0].loss(trained.model, torch.device("cpu"))
     torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(losses(trained.model, batch).sum(), expected)
 
 
 def test_damaged_tokens_are_reported(recipe_path: Path, tmp_path: Path) -> None:

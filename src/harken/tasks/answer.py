@@ -216,7 +216,6 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
 
     @property
     def max_answer_tokens(self) -> int:
-        """The maximum number of tokens of an answer."""
         return min(self.recipe.search.max_tokens or MAX_ANSWER_TOKENS, self.model.length // 2)
 
     def _prompts(self, questions: Sequence[str]) -> list[Prompt]:
@@ -237,14 +236,13 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
 def encode_prompts(
     questions: Sequence[str], vocabulary: Vocabulary, max_length: int
 ) -> list[Prompt]:
-    """Return questions with <mask> of at most `max_length` tokens; the end of a long one."""
+    """Return `question <mask>`; of a long question, the last tokens that fit `max_length`."""
     limit = max_length - 1
+    encoded = vocabulary.encode([question.strip() for question in questions])
+    truncations = (truncation_of(min(limit, len(row)), len(row), "last") for row in encoded)
     return [
-        Prompt(
-            np.append(tokens[-limit:], MASK),
-            truncation_of(min(limit, len(tokens)), len(tokens), "last"),
-        )
-        for tokens in vocabulary.encode([question.strip() for question in questions])
+        Prompt(np.append(row[-limit:], MASK), cut)
+        for row, cut in zip(encoded, truncations, strict=True)
     ]
 
 

@@ -89,17 +89,17 @@ class Splits(Mapping[str, Sequence[E]]):
         dev, divide = data.dev, split or partial(hold_out, seed=seed, key=key)
 
         @cache
-        def train_and_held_out() -> tuple[Sequence[E], Sequence[E]]:
+        def divided() -> tuple[Sequence[E], Sequence[E]]:
             examples = (read_train or read)(data.train)
-            train, held_out = divide(examples, dev) if isinstance(dev, float) else (examples, ())
-            check_train(train)
-            return train, held_out
+            return divide(examples, dev) if isinstance(dev, float) else (examples, ())
+
+        def train() -> Sequence[E]:
+            check_train(divided()[0])
+            return divided()[0]
 
         self._readers: dict[str, Callable[[], Sequence[E]]] = {
-            "train": lambda: train_and_held_out()[0],
-            "dev": cache(partial(read, dev))
-            if not isinstance(dev, float)
-            else lambda: train_and_held_out()[1],
+            "train": cache(train),
+            "dev": (lambda: divided()[1]) if isinstance(dev, float) else cache(partial(read, dev)),
         }
         if data.test is not None:
             self._readers["test"] = cache(partial(read, data.test))
