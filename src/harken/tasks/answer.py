@@ -6,7 +6,7 @@
 `?` is <mask> and `.` is <end>. The vocabulary is fitted on the texts and the training questions.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -360,10 +360,9 @@ def read_texts(path: Path) -> Iterator[str]:
     return (line.text for line in read_lines(path))
 
 
-def encode_all(texts: Iterable[str], vocabulary: Vocabulary) -> Iterator[Numbers]:
+def encode_all(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[Numbers]:
     """Yield the tokens of each text, in constant memory."""
-    pending = iter(texts)
-    while batch := list(islice(pending, BATCH_TEXTS)):
+    while batch := list(islice(texts, BATCH_TEXTS)):
         yield from vocabulary.encode(batch)
 
 

@@ -10,8 +10,8 @@ references. If the captions have boxes, the evaluation measures whether words at
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache as cached
-from functools import partial
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -40,23 +40,14 @@ from harken.tasks.attention_view import AttentionExample, ImageView, output_titl
 from harken.tasks.caption_data import (
     CaptionExample,
     CaptionRecipe,
-    batches_of,
     encode_captions,
-    image_files,
-    image_key,
+    image_batches,
     load_images,
-    open_array,
-    read_examples,
     resize_once,
 )
 from harken.tasks.prediction import Evaluation, Prediction, prediction_of
 from harken.tasks.probe import ProbeSizes, random_seq2seq_batch
-from harken.tasks.seq2seq import (
-    cross_entropy_loss,
-    decoder_inputs,
-    max_tokens,
-    output_views,
-)
+from harken.tasks.seq2seq import cross_entropy_loss, decoder_inputs, max_tokens, output_views
 from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, file_calls, sample_keys
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
@@ -94,7 +85,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
     def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         """Caption image files, or rows of arrays such as test.npz#7."""
         load_named = self._loader()
-        for batch in batches_of(len(inputs)):
+        for batch in image_batches(len(inputs)):
             images = np.concatenate(list(map(load_named, inputs[batch])))
             beams = self._search(images, nbest, keys[batch])
             for name, beam in zip(inputs[batch], beams, strict=True):
@@ -157,7 +148,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
     def search_examples(self, examples: Sequence[CaptionExample]) -> list[list[TokenHypothesis]]:
         """Return the best captions of each image."""
         keys = sample_keys(examples)
-        batches = batches_of(len(examples))
+        batches = image_batches(len(examples))
         found = (self._search(load_images(examples[part]), keys=keys[part]) for part in batches)
         return list(chain.from_iterable(found))
 
@@ -177,7 +168,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         """Return the attention of each word of these captions, averaged over the last layer."""
         model, front, attention = self.model.eval(), self.model.frontend, []
         centers = grid_centers(front.columns, front.rows, front.stride, front.offset)
-        for batch in batches_of(len(examples)):
+        for batch in image_batches(len(examples)):
             with torch.inference_mode():
                 encoded = model.encode(self._encode(load_images(examples[batch])))
             weights = forced_cross_attention(model, *encoded, outputs[batch], END)
@@ -189,8 +180,8 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
 
     def _loader(self) -> Callable[[str], Numbers]:
         """Return a function that loads images by name and opens each array once."""
-        arrays = cached(partial(open_array, self.recipe))
-        return lambda name: picture_named(name, image_files(self.recipe), arrays)
+        files, arrays = self.recipe.image_files, cached(self.recipe.open_array)
+        return lambda name: picture_named(name, files, arrays)
 
     def _encode(self, images: Numbers) -> Float[Tensor, "B first second third"]:
         return self.recipe.encode.images.encode(images).to(self.device)
@@ -224,10 +215,11 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
     )
 
     def read_file(self, recipe: CaptionRecipe, path: Path) -> list[CaptionExample]:
-        return read_examples(recipe, path)
+        return recipe.read_examples(path)
 
     def read_splits(self, recipe: CaptionRecipe) -> Splits[CaptionExample]:
-        return Splits(recipe.data, partial(read_examples, recipe), seed=recipe.seed, key=image_key)
+        key = attrgetter("key")
+        return Splits(recipe.data, recipe.read_examples, seed=recipe.seed, key=key)
 
     def input(self, example: CaptionExample) -> str:
         return example.name

@@ -20,17 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from harken.batch import cloze
 from harken.batch.bucketing import BucketSampler, rng
-from harken.batch.cloze import (
-    ClozeBatch,
-    ClozeQueries,
-    choose_blanks,
-    cut_evenly,
-    length_batches,
-    mask_one_by_one,
-    mask_together,
-    words_read,
-)
+from harken.batch.cloze import ClozeBatch, ClozeQueries, mask_together
 from harken.batch.ragged import Numbers, Ragged, ragged, ragged_indices, ragged_slices
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary, VocabularySizes
@@ -118,7 +110,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         filled = self.fill(mask_together(rows, blanks), best=nbest)
         owner, _ = ragged_indices(lines.lengths)
         ends = np.searchsorted(owner[blanks], np.arange(1, len(inputs)))
-        lengths = np.stack((words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
+        lengths = np.stack((cloze.words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
         by_line = np.split(filled.words, ends), np.split(filled.logs, ends)
         for text, (read, total), words, logs in zip(inputs, lengths, *by_line, strict=True):
             token_texts = [self.vocabulary.pieces(row) for row in words]
@@ -166,7 +158,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
 
     def queries(self, lines: Ragged, chosen: Numbers) -> ClozeQueries:
         """Blank each chosen word alone, or together if a word's logits do not depend on words."""
-        mask = mask_together if self.recipe.model.together else mask_one_by_one
+        mask = mask_together if self.recipe.model.together else cloze.mask_one_by_one
         return mask(self._rows(lines), chosen)
 
     @torch.inference_mode()
@@ -180,7 +172,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         logs, true_logs = np.zeros((total, best)), np.zeros(total)
         size = max(1, BATCH_LOGITS // entries)
         starts = np.cumsum(counts) - counts
-        for rows in length_batches(queries.rows.lengths, BATCH_WORDS):
+        for rows in cloze.length_batches(queries.rows.lengths, BATCH_WORDS):
             batch = queries.take(rows).batch(PAD).to(self.device)
             states = model.states(batch.tokens, batch.present, batch.blanks)
             blanks = ragged_slices(np.arange(total), starts[rows], counts[rows])
@@ -195,26 +187,33 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         return ClozePredictions(words, logs, true_logs)
 
     def _rows(self, lines: Ragged) -> Ragged:
-        return cut_evenly(lines, self.recipe.model.length or MAX_LENGTH)
+        return cut_rows(lines, self.recipe)
 
     def _blanked_texts(
         self, texts: Sequence[str], lines: Ragged, chosen: Numbers
     ) -> list[tuple[str, str]]:
         """Return the text of the row with ___, and the blanked word, for words by flat index."""
-        line_of, index = ragged_indices(lines.lengths)
         rows = self._rows(lines)
+        line_of, index = ragged_indices(lines.lengths)
         row_of, index_in_row = ragged_indices(rows.lengths)
-        split = {line: split_words(texts[line]) for line in np.unique(line_of[chosen])}
         blanked = []
         for at in chosen:
-            words, text = split[line_of[at]], texts[line_of[at]]
             first = index[at] - index_in_row[at]
-            last = first + rows.lengths[row_of[at]] - 1
-            word = words[index[at]]
-            before = text[words[first].start : word.start]
-            after = text[word.stop : words[last].stop]
-            blanked.append((f"{before}___{after}", word.text))
+            row = slice(first, first + rows.lengths[row_of[at]])
+            blanked.append(blank_word(texts[line_of[at]], index_in_row[at], row))
         return blanked
+
+
+def cut_rows(lines: Ragged, recipe: FillRecipe) -> Ragged:
+    """Cut lines that are too long for the model."""
+    return cloze.cut_evenly(lines, recipe.model.length or MAX_LENGTH)
+
+
+def blank_word(text: str, index: int, row: slice = slice(None)) -> tuple[str, str]:
+    """Return the words `row` of a text with ___ for the word at an index, and that word."""
+    words = split_words(text)[row]
+    word = words[index]
+    return f"{text[words[0].start : word.start]}___{text[word.stop : words[-1].stop]}", word.text
 
 
 def choose_some(count: int, limit: int, seed: int) -> Numbers:
@@ -309,20 +308,25 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         return [line.text for line in read_lines(path)]
 
     def read_splits(self, recipe: FillRecipe) -> Splits[str]:
-        read, check = partial(self.read_file, recipe), partial(require_words, recipe)
-        return Splits(recipe.data, read, seed=recipe.seed, check_train=check)
+        def require_words(texts: Sequence[str]) -> None:
+            if not recipe.encode.knows_any(texts):
+                raise UserError(
+                    f"{recipe.data.train}: no word occurs {recipe.encode.min_count} times in "
+                    f"{len(texts)} training lines",
+                    fix="add lines, or set encode.min_count = 1",
+                )
+
+        read = partial(self.read_file, recipe)
+        return Splits(recipe.data, read, seed=recipe.seed, check_train=require_words)
 
     def input(self, example: str) -> str:
         """Return the line with its middle word blanked."""
-        words = split_words(example)
-        if not words:
-            return ""
-        word = words[len(words) // 2]
-        return f"{example[words[0].start : word.start]}___{example[word.stop : words[-1].stop]}"
+        count = len(split_words(example))
+        return blank_word(example, count // 2)[0] if count else ""
 
     def target(self, example: str) -> str:
-        words = split_words(example)
-        return words[len(words) // 2].text if words else ""
+        count = len(split_words(example))
+        return blank_word(example, count // 2)[1] if count else ""
 
     def fit(self, recipe: FillRecipe, train: Sequence[str]) -> Vocabulary:
         return recipe.encode.fit(train)
@@ -336,13 +340,14 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         training = recipe.training
         dev = ragged(vocabulary.encode(splits["dev"]))
         chosen = choose_some(len(dev.values), DEV_BLANKS, recipe.seed)
-        train = ragged(vocabulary.encode(splits["train"]))
-        rows = cut_evenly(train, recipe.model.length or MAX_LENGTH)
+        rows = cut_rows(ragged(vocabulary.encode(splits["train"])), recipe)
         sampler = BucketSampler(rows.lengths, training.batch_tokens, recipe.seed)
 
         def batch(step: int) -> list[ClozeBatch]:
             texts = rows.take(sampler.batch(step))
-            blanked = choose_blanks(texts.lengths, recipe.blanked_share, rng(recipe.seed, step))
+            blanked = cloze.choose_blanks(
+                texts.lengths, recipe.blanked_share, rng(recipe.seed, step)
+            )
             return [ClozeQueries(texts, blanked).batch(PAD)]
 
         def dev_accuracy(model: ClozeModel) -> float:
@@ -364,16 +369,6 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         words = random_tokens(generator, vocabulary.entries, *shape)
         batch = ClozeBatch(words, torch.ones(shape, dtype=torch.bool), blanks, words[blanks])
         return micro_batch(batch, cloze_loss)
-
-
-def require_words(recipe: FillRecipe, texts: Sequence[str]) -> None:
-    """Raise unless a word of the training lines is frequent enough for the vocabulary."""
-    if not recipe.encode.knows_any(texts):
-        raise UserError(
-            f"{recipe.data.train}: no word occurs {recipe.encode.min_count} times in {len(texts)} "
-            "training lines",
-            fix="add lines, or set encode.min_count = 1",
-        )
 
 
 def cloze_loss(model: ClozeModel, batch: ClozeBatch) -> Tensor:

@@ -35,13 +35,7 @@ from harken.measure.perplexity import TokenLosses, mean_nats
 from harken.models.gpt import GPT, GPTConfig
 from harken.models.recurrent_lm import FixedStateLM, LanguageModelConfig
 from harken.tasks.attention_view import AttentionExample, next_token_example
-from harken.tasks.prediction import (
-    Evaluation,
-    Prediction,
-    Table,
-    ranked_prediction,
-    truncation_of,
-)
+from harken.tasks.prediction import Evaluation, Prediction, Table, ranked_prediction, truncation_of
 from harken.tasks.probe import ProbeSizes, random_text_batch, target_losses, token_sizes
 from harken.tasks.seq2seq import Prompt, search_tokens
 from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
@@ -226,9 +220,7 @@ def token_nats(
     model: AnyLanguageModel, stream: Numbers, window: int, stride: int
 ) -> Float[np.ndarray, "targets"]:
     """Return the nats of each token except the first, in windows that start `stride` apart."""
-    model.eval()
-    device = next(model.parameters()).device
-    rows = max(1, BATCH_TOKENS // window)
+    device, rows = next(model.eval().parameters()).device, max(1, BATCH_TOKENS // window)
     batches = sliding_batches(stream, sliding_windows(len(stream), window, stride), rows, PAD)
     on_device = (batch.to(device) for batch in batches)
     nats = [target_losses(model, batch.targets, batch.inputs) for batch in on_device]
@@ -271,14 +263,12 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         return split_chunks(read_whole(path))
 
     def read_splits(self, recipe: LanguageModelRecipe) -> Splits[str]:
-        path = recipe.data.train
-
         def hold_out_end(texts: Sequence[str], share: float) -> tuple[list[str], list[str]]:
             if recipe.data.documents == "lines":
-                count = train_size(len(texts), share, path, "lines")
+                count = train_size(len(texts), share, recipe.data.train, "lines")
                 return list(texts[:count]), list(texts[count:])
             text = " ".join(texts)
-            count = train_size(len(text), share, path, "characters")
+            count = train_size(len(text), share, recipe.data.train, "characters")
             return split_chunks(text[:count]), split_chunks(text[count:])
 
         return Splits(recipe.data, partial(self.read_file, recipe), split=hold_out_end)
@@ -308,16 +298,13 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         def negative_nats(model: AnyLanguageModel) -> float:
             return -float(token_nats(model, held_out, recipe.window, recipe.window).mean())
 
-        def batch(step: int) -> list[TokenBatch]:
-            return [windows.batch(step)]
-
-        return [stage("text", training, batch, lm_loss, negative_nats)]
+        return [stage("text", training, lambda step: [windows.batch(step)], lm_loss, negative_nats)]
 
     def probe_sizes(
         self, recipe: LanguageModelRecipe, rows: int | None, length: int | None
     ) -> ProbeSizes:
-        config = recipe.training
-        return token_sizes(config, rows, length or recipe.window, config.batch_tokens)
+        tokens = recipe.training.batch_tokens
+        return token_sizes(recipe.training, rows, length or recipe.window, tokens)
 
     def probe(
         self, recipe: LanguageModelRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]

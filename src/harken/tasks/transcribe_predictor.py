@@ -7,13 +7,14 @@ its chunks are joined.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from harken.augment.conditions import apply_condition, parse_condition
 from harken.augment.equalizer import RandomEqualizerConfig
@@ -32,14 +33,8 @@ from harken.formats.sound import MAX_SECONDS, Signal, Sounds, name_of, signal_of
 from harken.inspection.record import has_attention
 from harken.inspection.refs import is_encoder_attention
 from harken.inspection.search_attention import forced_cross_attention
-from harken.measure.edit_distance import (
-    EditOp,
-    align_texts,
-    confusion_counts,
-    count_edits,
-    edits_by_speaker,
-    transcription_samples,
-)
+from harken.measure import edit_distance
+from harken.measure.edit_distance import EditOp, align_texts, transcription_samples
 from harken.measure.interval import share
 from harken.measure.scored_answers import exact_matches
 from harken.measure.tagging import confusions
@@ -141,6 +136,7 @@ class Chunk(NamedTuple):
 
     frames: Frames
     first: int  # index of the first frame
+    key: SampleKey = ()
 
 
 class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):
@@ -242,33 +238,28 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         """Transcribe each sound, in order; `keys` seed the sampling."""
         pending = zip(sounds, keys, strict=True)
         while batch := list(islice(pending, BATCH_SIZE)):
-            split = [cut_at_silence(frames, self.model.max_frames) for frames, _ in batch]
-            chunk_keys = [
-                (*key, index)
-                for (_, key), chunks in zip(batch, split, strict=True)
-                for index in range(len(chunks))
-            ]
-            flat = [chunk for chunks in split for chunk in chunks]
-            transcripts = iter(self._transcribe_chunks(flat, chunk_keys, nbest, times))
-            for chunks in split:
-                yield join_transcripts(list(islice(transcripts, len(chunks))))
+            split = [cut_at_silence(frames, self.model.max_frames, key) for frames, key in batch]
+            chunks = list(chain.from_iterable(split))
+            transcripts = iter(self._transcribe_chunks(chunks, nbest, times))
+            for parts in split:
+                yield join_transcripts(list(islice(transcripts, len(parts))))
 
     @torch.inference_mode()
     def _transcribe_chunks(
-        self, chunks: Sequence[Chunk], keys: Sequence[SampleKey], nbest: int, times: bool
+        self, chunks: Sequence[Chunk], nbest: int, times: bool
     ) -> list[Transcript]:
-        model = self.model.eval()
+        model, search = self.model.eval(), self.recipe.search
         encoded = self._encode([chunk.frames for chunk in chunks])
-        limits = [limit for limit in (model.max_target, self.recipe.search.max_tokens) if limit]
+        limits = [limit for limit in (model.max_target, search.max_tokens) if limit]
         beams = search_speech(
             model,
             *encoded,
-            search=self.recipe.search,
+            search=search,
             blank=BLANK,
             end=END,
             max_tokens=min(limits, default=MAX_TOKENS),
             nbest=nbest,
-            keys=keys,
+            keys=[chunk.key for chunk in chunks],
         )
         if not times:
             return [Transcript(beam=beam) for beam in beams]
@@ -289,12 +280,11 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return signal_of(name, self.filterbank.sample_rate, self.recipe.data.max_seconds)
 
     def _encode(self, sounds: Sequence[Frames]) -> EncoderOutput:
-        lengths = torch.tensor([len(frames) for frames in sounds])
         # A sound that is too short for a frame is read as one frame of zeros.
-        padded = torch.zeros(len(sounds), max(int(lengths.max()), 1), self.filterbank.mel_bins)
-        for row, frames in zip(padded, sounds, strict=True):
-            row[: len(frames)] = frames
-        present = torch.arange(padded.shape[1]) < lengths.clamp(min=1)[:, None]
+        silence = torch.zeros(1, self.filterbank.mel_bins)
+        padded = pad_sequence([frames if len(frames) else silence for frames in sounds], True)
+        lengths = torch.tensor([max(len(frames), 1) for frames in sounds])
+        present = torch.arange(padded.shape[1]) < lengths[:, None]
         return self.model.encode(padded.to(self.device), present.to(self.device))
 
     def _teacher_force(self, frames: Frames, outputs: Sequence[int]) -> None:
@@ -318,10 +308,8 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         if weights is None or decoding_mode(self.model, self.recipe.search.mode) != "attention":
             log_probs = self.model.ctc_log_probs(encoded.memory)
             paths = align(log_probs, encoded.present, tokens, blank=BLANK)
-            centers = [
-                [] if path is None else [(span.start + span.end - 1) / 2 for span in path.spans]
-                for path in paths
-            ]
+            spans = [[] if path is None else path.spans for path in paths]
+            centers = [[(span.start + span.end - 1) / 2 for span in row] for row in spans]
         else:
             centers = [peaks(heads.mean(dim=0)).tolist() for heads in weights]
         counts = encoded.present.sum(dim=1).tolist()
@@ -330,9 +318,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     def _peak_times(
         self, tokens: Sequence[int], weights: Float[Tensor, "k T S"], first: int
     ) -> list[tuple[int, float]]:
-        if not tokens:
-            return []
-        states = weights.mean(dim=0).argmax(dim=1).tolist()
+        states = weights.mean(dim=0).argmax(dim=1).tolist() if tokens else []
         seconds = [self._seconds(state + 0.5, first) for state in states]
         return list(zip(self.vocabulary.word_indices(tokens), seconds, strict=True))
 
@@ -355,17 +341,18 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return max(0.0, self.filterbank.seconds_of(frame))
 
 
-def cut_at_silence(frames: Frames, max_length: int | None) -> list[Chunk]:
-    """Cut a long sound at quiet places into chunks of at most `max_length` frames."""
-    chunks, first = [], 0
+def cut_at_silence(frames: Frames, max_length: int | None, key: SampleKey = ()) -> list[Chunk]:
+    """Cut a long sound where it is quiet into chunks of at most `max_length` frames."""
+    chunks: list[Chunk] = []
+    first = 0
     while max_length is not None and len(frames) - first > max_length:
         middle = first + max_length // 2
         loudness = frames[middle : first + max_length].mean(dim=1)
         window = min(QUIET_FRAMES, len(loudness))
         end = middle + int(loudness.unfold(0, window, 1).mean(dim=1).argmin()) + (window + 1) // 2
-        chunks.append(Chunk(frames[first:end], first))
+        chunks.append(Chunk(frames[first:end], first, (*key, len(chunks))))
         first = end
-    return [*chunks, Chunk(frames[first:], first)]
+    return [*chunks, Chunk(frames[first:], first, (*key, len(chunks)))]
 
 
 def join_transcripts(chunks: Sequence[Transcript]) -> Transcript:
@@ -381,16 +368,16 @@ def join_transcripts(chunks: Sequence[Transcript]) -> Transcript:
 
 def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]) -> list[Table]:
     """Return error rates by speaker, and confusions."""
-    edits = list(map(count_edits, sentences))
+    edits = list(map(edit_distance.count_edits, sentences))
     tables = []
     if len(set(speakers)) > 1:
         rows = [
             (name or "unknown", counts.reference_units, f"{100 * counts.rate:.1f} %", *counts[1:])
-            for name, counts in edits_by_speaker(speakers, edits).items()
+            for name, counts in edit_distance.edits_by_speaker(speakers, edits).items()
         ]
         header = ("speaker", "words", "error rate", "substituted", "deleted", "inserted")
         tables.append(Table(title="Error rate by speaker", header=header, rows=rows))
-    if wrong := confusions(confusion_counts(sentences), MAX_CONFUSIONS):
+    if wrong := confusions(edit_distance.confusion_counts(sentences), MAX_CONFUSIONS):
         pairs = [(pair.expected or "–", pair.predicted or "–", pair.words) for pair in wrong]
         tables.append(Table(title="Confusions", header=("expected", "output", "count"), rows=pairs))
     return tables

@@ -349,11 +349,9 @@ def encode_pairs(
 ) -> tuple[Ragged, Ragged]:
     """Return the tokens of both sides, without pairs that do not fit the model."""
     sources = vocabulary.encode([pair.source for pair in pairs])
-    targets = vocabulary.encode([pair.target for pair in pairs])
+    encoded = zip(sources, vocabulary.encode([pair.target for pair in pairs]), strict=True)
     fits = [
-        (source, target)
-        for source, target in zip(sources, targets, strict=True)
-        if 0 < len(source) <= max_source and len(target) < max_target
+        pair for pair in encoded if 0 < len(pair[0]) <= max_source and len(pair[1]) < max_target
     ]
     if not fits:
         raise UserError(
