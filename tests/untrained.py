@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from harken import config
@@ -34,14 +35,24 @@ def untrained_run(
 def bound_run(recipe: Any, vocabulary: Any, model: nn.Module) -> Run:
     """Return a run in memory."""
     task = task_of(recipe)
-    return Run(
-        folder=Path(),
-        recipe=recipe,
-        task=task,
-        splits=task.read_splits(recipe),
-        vocabulary=vocabulary,
-        model=model,
-    )
+    return Run(Path(), recipe, task, task.read_splits(recipe), vocabulary, model)
+
+
+def initial_run(recipe: Any, std: float | None = None, *, all_weights: bool = True) -> Run:
+    """Return a run in memory with its initial weights, or with large random ones."""
+    task = task_of(recipe)
+    vocabulary = task.fit(recipe, task.read_splits(recipe)["train"])
+    model, generator = task.build(recipe, vocabulary.sizes), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters() if std is not None else ():
+            if all_weights or parameter.dim() > 1:
+                parameter.normal_(std=std, generator=generator)
+    return bound_run(recipe, vocabulary, model.eval())
+
+
+def stages_of(run: Run, folder: Path) -> list[Stage[Any]]:
+    """Return the training stages of a run in memory."""
+    return run.task.stages(run.recipe, run.splits, run.vocabulary, folder)
 
 
 def batches(stage: Stage[Any], number: int) -> list[Any]:

@@ -22,13 +22,9 @@ from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.recordings import write_wav
 from harken.synthetic.speech import SpeechConfig, write_speech
-from harken.tasks.transcribe_predictor import (
-    Transcript,
-    cut_at_silence,
-    fitting_utterances,
-    join_transcripts,
-)
-from untrained import batches
+from harken.tasks.transcribe import fitting_utterances
+from harken.tasks.transcribe_predictor import Transcript, cut_at_silence, join_transcripts
+from untrained import batches, initial_run, stages_of
 
 SMALL = (
     "encode.filterbank.sample_rate=8000",
@@ -304,11 +300,9 @@ def test_times_and_conditions_need_a_recognizer(
 
 
 def test_a_resumed_run_sees_the_same_batches(spoken: Path, tmp_path: Path) -> None:
-    task, made = TASKS["transcribe"], recipe(spoken, CONFORMER)
-    splits = task.read_splits(made)
-    vocabulary = task.fit(made, splits["train"])
-    (stage,) = task.stages(made, splits, vocabulary, tmp_path)
-    (again,) = task.stages(made, splits, vocabulary, tmp_path)  # from the frames that were kept
+    run = initial_run(recipe(spoken, CONFORMER))
+    (stage,) = stages_of(run, tmp_path)
+    (again,) = stages_of(run, tmp_path)  # from the stored frames
     stage.batch(0)
     assert all(map(torch.equal, batches(stage, 5)[0], batches(again, 5)[0]))
     assert not torch.equal(batches(stage, 5)[0].source, batches(stage, 6)[0].source)

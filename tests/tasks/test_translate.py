@@ -13,7 +13,7 @@ from harken.cli.main import main
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import Seq2SeqStepper
 from harken.encode.subwords import BytePairConfig
-from harken.encode.vocabulary import END, PAD, Vocabulary
+from harken.encode.vocabulary import END, Vocabulary
 from harken.errors import DataWarning, UserError
 from harken.formats.examples import Pair
 from harken.inspection.record import record
@@ -28,7 +28,7 @@ from harken.tasks.translate import (
     cut_between_words,
     encode_pairs,
 )
-from untrained import batches, bound_run
+from untrained import batches, initial_run, stages_of
 
 TASK = TranslateTask()
 RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
@@ -107,11 +107,8 @@ def test_nbest_is_sorted(run: Run) -> None:
 
 def test_predictions_do_not_depend_on_the_batch(run: Run, sentences: SentencesFiles) -> None:
     sources = sentences.test_source.read_text().splitlines()[:13]
-    together = run.predict(sources)
-    alone = [prediction for source in sources for prediction in run.predict([source])]
-    assert [prediction.output for prediction in together] == [
-        prediction.output for prediction in alone
-    ]
+    for source, prediction in zip(sources, run.predict(sources), strict=True):
+        assert run.predict([source])[0].output == prediction.output
 
 
 def test_unknown_text_and_long_lines(run: Run) -> None:
@@ -141,11 +138,8 @@ def test_pairs_that_do_not_fit_are_left_out(sentences: SentencesFiles) -> None:
 
 
 def test_the_loss_equals_pytorch(sentences: SentencesFiles, tmp_path: Path) -> None:
-    recipe = recipe_of(sentences)
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    model = TASK.build(recipe, vocabulary.sizes).eval()
-    (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
+    untrained = initial_run(recipe_of(sentences))
+    model, (stage,) = untrained.model, stages_of(untrained, tmp_path)
     (batch,) = batches(stage, 2)
     assert batch.source.numel() <= 600 and batch.inputs.numel() <= 600
     theirs = torch.nn.CrossEntropyLoss(label_smoothing=0.1, reduction="sum")
@@ -242,10 +236,8 @@ def test_other_encoders_and_decoders_learn(
     small = [setting for setting in SMALL if not setting.startswith("model.")]
     recipe = load_recipe(path, [*files(sentences), *small, *sets, "model.decoder.width=24"])
     assert isinstance(recipe, TranslateRecipe)
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    model = TASK.build(recipe, vocabulary.sizes)
-    (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
+    untrained = initial_run(recipe)
+    model, (stage,) = untrained.model.train(), stages_of(untrained, tmp_path)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     losses = []
     for step in range(15):
@@ -256,10 +248,5 @@ def test_other_encoders_and_decoders_learn(
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.9 * losses[0]
-    (prediction,) = bound_run(recipe, vocabulary, model).predict(["the duck swims ."])
+    (prediction,) = untrained.predict(["the duck swims ."])
     assert prediction.output and 0 <= prediction.confidence < 1
-
-
-def test_special_tokens(run: Run) -> None:
-    assert isinstance(run.vocabulary, Vocabulary)
-    assert run.vocabulary.pieces([PAD, END]) == ["<pad>", "<end>"]
