@@ -203,7 +203,7 @@ def test_reported_inputs_give_the_same_predictions(recipe_file: Path, kind: str)
 
 def test_large_files_are_sampled(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fill, "MAX_BLANKS", 23)
-    monkeypatch.setattr(fill, "MAX_KEPT", 11)
+    monkeypatch.setattr(fill, "MAX_PREDICTIONS", 11)
     trained = untrained(recipe_of(recipe_file, "rnn"))
     dev = trained.splits["dev"]
     evaluation, again = trained.predictor.evaluate(dev), trained.predictor.evaluate(dev)

@@ -26,7 +26,7 @@ from harken.tasks.tag import (
     TagPredictor,
     TagRecipe,
     TagTask,
-    neighbors_loss,
+    cbow_loss,
     tags_loss,
 )
 from untrained import batches, initial_run, stages_of
@@ -218,7 +218,7 @@ def test_words_without_neighbors_are_not_targets(desk: Path, tmp_path: Path) -> 
     expected = nn.functional.cross_entropy(
         means @ model.neighbors.lm_head.weight.T, torch.from_numpy(rows), reduction="sum"
     )
-    torch.testing.assert_close(neighbors_loss(model, batch), expected)
+    torch.testing.assert_close(cbow_loss(model, batch), expected)
 
 
 @pytest.mark.parametrize("body", BODIES)

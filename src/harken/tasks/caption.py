@@ -183,7 +183,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         files, arrays = self.recipe.image_files, cached(self.recipe.open_array)
         return lambda name: picture_named(name, files, arrays)
 
-    def _encode(self, images: Numbers) -> Float[Tensor, "B first second third"]:
+    def _encode(self, images: Numbers) -> Float[Tensor, "B *axes"]:
         return self.recipe.encode.images.encode(images).to(self.device)
 
 

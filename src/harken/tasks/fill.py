@@ -45,12 +45,12 @@ from harken.training.runtime import RuntimeConfig
 
 DEV_BLANKS = 3_000  # at each evaluation during training
 BLANK = re.compile("_{2,}")
-AROUND = "around the blank"  # part of a long line that is read
+AROUND = "around the blank"  # the part of a long line that the model reads
 PLACEHOLDER = -1  # token of a blank
 MAX_LENGTH = 512  # words per row, for a model without a limit
 MAX_BLANKS = 20_000  # in an evaluation
-EVALUATION_SEED = 0  # chooses them, so that all runs are measured on the same blanks
-MAX_KEPT = 2_000  # predictions in the report
+EVALUATION_SEED = 0  # of the choice of blanks, which is the same for all runs
+MAX_PREDICTIONS = 2_000  # predictions in the report
 BATCH_LINES = 256
 BATCH_WORDS = 8192  # in a batch of evaluation, padding included
 BATCH_LOGITS = 1 << 24  # in a product with the vocabulary: 64 MiB
@@ -125,10 +125,10 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         filled = self.fill(self.queries(lines, chosen), best=BEST)
         training = ragged(vocabulary.encode(self.splits["train"]))
         trigrams = Trigrams(training, len(vocabulary), end=END, impossible=(PAD, MASK))
-        kept = choose_some(len(chosen), MAX_KEPT, EVALUATION_SEED)
-        blanked = self._blanked_texts(examples, lines, chosen[kept])
-        words = vocabulary.pieces(filled.words[kept, 0].tolist())
-        confidences = np.exp(filled.logs[kept, 0]).tolist()
+        shown = choose_some(len(chosen), MAX_PREDICTIONS, EVALUATION_SEED)
+        blanked = self._blanked_texts(examples, lines, chosen[shown])
+        words = vocabulary.pieces(filled.words[shown, 0].tolist())
+        confidences = np.exp(filled.logs[shown, 0]).tolist()
         return Evaluation(
             n=len(chosen),
             samples=cloze_samples(lines, chosen, filled, trigrams),

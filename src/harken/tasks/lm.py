@@ -48,7 +48,7 @@ MAX_NEW_TOKENS = 200  # of a continuation, if the recipe does not set it
 BATCH_SIZE = 32  # prompts in a search
 BATCH_TOKENS = 4096  # in a batch of evaluation
 MAX_CHUNK = 4096  # tokens; longer chunks, such as text without spaces, are cut
-SHOWN, SHOWN_CHARACTERS, SHOWN_TOKENS = 3, 64, 100  # continuations, of prompts, of continuations
+SAMPLES, PROMPT_CHARACTERS, SAMPLE_TOKENS = 3, 64, 100  # of the continuations in the report
 
 AnyLanguageModel = GPT | FixedStateLM
 TEMPLATE = """\
@@ -147,7 +147,8 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         rows = [prompt.tokens for prompt in prompts]
         beams = search_tokens(LMStepper(model), rows, self.device, search, limit, nbest, keys)
         for text, prompt, beam in zip(inputs, prompts, beams, strict=True):
-            outputs = stream.continuations(prompt.tokens, [found.tokens for found in beam])
+            tokens = [hypothesis.tokens for hypothesis in beam]
+            outputs = stream.continuations(prompt.tokens, tokens)
             logs = [hypothesis.log_probability for hypothesis in beam]
             yield ranked_prediction(text, outputs, logs, nbest, prompt.truncation)
 
@@ -186,9 +187,9 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         return Prompt(tokens[-limit:], truncation_of(min(limit, total), total, "last"))
 
     def _continuations(self, examples: Sequence[str]) -> Table:
-        chosen = np.linspace(0, len(examples), SHOWN, endpoint=False, dtype=int)
-        prompts = [examples[index][:SHOWN_CHARACTERS] for index in dict.fromkeys(chosen.tolist())]
-        search = SearchConfig(temperature=0.8, max_tokens=SHOWN_TOKENS)
+        spread = np.linspace(0, len(examples), SAMPLES, endpoint=False, dtype=int)
+        prompts = [examples[index][:PROMPT_CHARACTERS] for index in dict.fromkeys(spread.tolist())]
+        search = SearchConfig(temperature=0.8, max_tokens=SAMPLE_TOKENS)
         recipe = replace(self.recipe, search=search)
         sampling = LanguageModelPredictor(recipe, self.splits, self.vocabulary, self.model)
         return Table(
@@ -322,12 +323,12 @@ def random_text(rows: int, length: int, vocabulary: int) -> MicroBatch[AnyLangua
     return micro_batch(random_text_batch(rows, length, vocabulary), lm_loss)
 
 
-def train_size(count: int, share: float, path: Path, what: str) -> int:
+def train_size(count: int, share: float, path: Path, units: str) -> int:
     """Return how many lines or characters precede the share at the end, which is held out."""
     first = int((1 - share) * count)
     if not 0 < first < count:
         raise UserError(
-            f"{path}: {count} {what} are too few to hold out a share of {share}",
+            f"{path}: {count} {units} are too few to hold out a share of {share}",
             fix="add text, or name a file in data.dev",
         )
     return first

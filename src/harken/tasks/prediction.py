@@ -11,9 +11,6 @@ from harken.measure.honesty import Honesty
 from harken.measure.interval import Estimate, Sample
 from harken.measure.scored_answers import exact_matches
 
-Indices = Sequence[int] | None
-"""Indices of the inputs in the list that they are taken from; None means 0, 1, 2, …"""
-
 
 @dataclass(frozen=True, slots=True)
 class RankedOutput:

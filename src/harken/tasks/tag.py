@@ -336,7 +336,7 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
                 tagged = tagged_batch(corpus, long_windows, long_sampler.batch(step), PAD)
                 return [tagging.neighbor_batch(tagged)]
 
-            stages.insert(0, stage("vectors", vectors, cbow_batch, neighbors_loss))
+            stages.insert(0, stage("vectors", vectors, cbow_batch, cbow_loss))
         return stages
 
     def probe_sizes(self, recipe: TagRecipe, rows: int | None, length: int | None) -> ProbeSizes:
@@ -366,7 +366,7 @@ def tags_loss(model: Tagger, batch: TaggedBatch) -> Tensor:
     return F.cross_entropy(logits[counted].float(), batch.tags[counted], reduction="sum")
 
 
-def neighbors_loss(model: Tagger, batch: TokenBatch) -> Tensor:
+def cbow_loss(model: Tagger, batch: TokenBatch) -> Tensor:
     """Return the cross-entropy of CBOW, summed over the words that have neighbors."""
     counted = batch.targets != IGNORE_INDEX
     return cross_entropy_(model(batch.inputs, words_at=counted), batch.targets[counted]).sum()

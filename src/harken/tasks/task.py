@@ -19,10 +19,11 @@ from harken.encode.vocabulary import VocabularySizes
 from harken.errors import DataWarning, UserError
 from harken.formats.split import hold_out
 from harken.tasks.attention_view import AttentionExample
-from harken.tasks.prediction import Evaluation, Indices, Prediction
+from harken.tasks.prediction import Evaluation, Prediction
 from harken.tasks.probe import ProbeSizes
 from harken.training.loop import MicroBatch, Stage
 
+Indices = Sequence[int] | None  # of the inputs in the list that they are taken from; None: 0, 1, …
 Keys = Sequence[SampleKey]
 
 
@@ -227,10 +228,10 @@ class Task(ABC, Generic[R, E, V, M]):
         """Return a random batch without padding, with the training loss."""
 
 
-def require_share(dev: object, what: str = "a file") -> None:
+def require_share(dev: object, files: str = "a file") -> None:
     """Raise if `dev` is a number that is not a share."""
     if isinstance(dev, float) and not 0 < dev < 1:
-        raise ValueError(f"dev = {dev} is not a share (expected {what} or a number in (0, 1))")
+        raise ValueError(f"dev = {dev} is not a share (expected {files} or a number in (0, 1))")
 
 
 def sample_keys(inputs: Sequence[object], indices: Indices = None) -> list[SampleKey]:
@@ -247,8 +248,8 @@ def file_calls(single: str, train: str, dev: str, test: str) -> dict[str, tuple[
     }
 
 
-def warn_unfit(count: int, total: int, what: str, done: str = "left out of training") -> None:
+def warn_unfit(count: int, total: int, examples: str, fate: str = "left out of training") -> None:
     """Warn that some training examples are too long, or too short, for the model."""
     if count:
-        message = f"{count:,} of {total:,} {what} do not fit the model and are {done}"
+        message = f"{count:,} of {total:,} {examples} do not fit the model and are {fate}"
         warnings.warn(message, DataWarning, stacklevel=3)

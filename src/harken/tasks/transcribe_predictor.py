@@ -1,4 +1,4 @@
-"""Transcribe sounds, predict the times of words, and evaluate both.
+"""The recipe of the task `transcribe`, and its predictor of transcripts and word times.
 
 A sound that is longer than the model's limit is cut where it is quietest, and the transcripts of
 its chunks are joined.
@@ -42,16 +42,9 @@ from harken.measure.word_times import NOTES, attention_in_words, time_error
 from harken.models.recognizer import BLANK, RecognizerConfig, SpeechRecognizer
 from harken.models.seq2seq import EncoderOutput
 from harken.tasks.attention_view import AttentionExample, AudioView, output_title, self_view
-from harken.tasks.prediction import (
-    Evaluation,
-    Indices,
-    Prediction,
-    Table,
-    prediction_of,
-    truncation_of,
-)
+from harken.tasks.prediction import Evaluation, Prediction, Table, prediction_of, truncation_of
 from harken.tasks.seq2seq import decoder_inputs, output_views
-from harken.tasks.task import Keys, Predictor, SplitPaths, sample_keys
+from harken.tasks.task import Indices, Keys, Predictor, SplitPaths, sample_keys
 from harken.training.loop import StageConfig
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
@@ -89,9 +82,7 @@ class TranscribeStage(StageConfig):
     batch_frames: int = bounded(6000, at_least=1, at_most=MAX_BATCH)  # frames per batch
     ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # weight of CTC in the joint loss
     label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the decoder's targets
-    speeds: tuple[float, ...] = bounded(
-        (0.9, 1.0, 1.1), at_least=0.5, at_most=2.0
-    )  # of perturbation
+    speeds: tuple[float, ...] = bounded((0.9, 1.0, 1.1), at_least=0.5, at_most=2.0)  # perturbation
     random_equalizer: RandomEqualizerConfig = RandomEqualizerConfig()  # spectral augmentation
     spec_augment: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)  # SpecAugment
 
@@ -228,24 +219,19 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         )
 
     def transcribe(
-        self,
-        sounds: Iterable[Frames],
-        keys: Iterable[SampleKey],
-        nbest: int = 1,
-        *,
-        times: bool = False,
+        self, sounds: Iterable[Frames], keys: Keys, nbest: int = 1, *, times: bool = False
     ) -> Iterator[Transcript]:
         """Transcribe each sound, in order; `keys` seed the sampling."""
         pending = zip(sounds, keys, strict=True)
         while batch := list(islice(pending, BATCH_SIZE)):
             split = [cut_at_silence(frames, self.model.max_frames, key) for frames, key in batch]
             chunks = list(chain.from_iterable(split))
-            transcripts = iter(self._transcribe_chunks(chunks, nbest, times))
+            transcripts = iter(self._transcribe_batch(chunks, nbest, times))
             for parts in split:
                 yield join_transcripts(list(islice(transcripts, len(parts))))
 
     @torch.inference_mode()
-    def _transcribe_chunks(
+    def _transcribe_batch(
         self, chunks: Sequence[Chunk], nbest: int, times: bool
     ) -> list[Transcript]:
         model, search = self.model.eval(), self.recipe.search
@@ -301,10 +287,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         tokens: Sequence[Sequence[int]],
         weights: Sequence[Float[Tensor, "k T S"]] | None,
     ) -> list[list[Span]]:
-        """Return the span of encoder states of each token, by CTC or by attention.
-
-        A span ends halfway to the center of the next token.
-        """
+        """Return the encoder states of each token; spans meet halfway between their centers."""
         if weights is None or decoding_mode(self.model, self.recipe.search.mode) != "attention":
             log_probs = self.model.ctc_log_probs(encoded.memory)
             paths = align(log_probs, encoded.present, tokens, blank=BLANK)

@@ -54,7 +54,7 @@ BLEU_ORDER = 4
 # A character of a script without spaces, or a word.
 WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|\w+")
 BATCH_SIZE = 64  # sentences in a search
-SHORT = 20  # words of a sentence whose attention the report shows
+MAX_EXAMPLE_WORDS = 20  # of a sentence whose attention the report shows
 TEMPLATE = """\
 target_language = "{data.target_language}"    # for the tokenization of BLEU
 
@@ -139,7 +139,7 @@ def guess_language(files: Sequence[Path]) -> list[str]:
     return [f"data.target_language={name[1]}"] if name else []
 
 
-def suggest_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[str, object]:
+def suggest_vocab_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[str, object]:
     """Suggest a smaller vocabulary for few training pairs."""
     assert isinstance(recipe.encode, BytePairConfig), "a new recipe has the default"
     size = max(500, len(splits["train"]) // 4 // 100 * 100)
@@ -190,7 +190,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         outputs = [prediction.output for prediction in predictions]
         samples, notes = translation_samples(outputs, expected, self.recipe.data.target_language)
         sources = [pair.source for pair in examples if pair.source.split()]
-        short = (source for source in sources if len(source.split()) <= SHORT)
+        short = (source for source in sources if len(source.split()) <= MAX_EXAMPLE_WORDS)
         return Evaluation(
             n=len(examples),
             samples=samples,
@@ -269,7 +269,7 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
         stage="training.pairs",
         check=check_translations,
         overrides=guess_language,
-        suggest=suggest_size,
+        suggest=suggest_vocab_size,
     )
 
     def read_file(self, recipe: TranslateRecipe, path: Path) -> list[Pair]:
