@@ -48,20 +48,12 @@ def test_a_question_is_a_text_with_a_missing_span(vocabulary: Vocabulary) -> Non
     assert encoded.first_targets.tolist() == [len(question) + 1]
 
 
-def test_truncated_training_questions_are_counted(vocabulary: Vocabulary) -> None:
-    questions = [
-        Question("Where?", "London"),
-        Question("Ada " * 50, "Leeds"),
-        Question("a", "b " * 50),
-    ]
+def test_long_questions_are_truncated_and_counted(vocabulary: Vocabulary) -> None:
+    long = [Question("Ada " * 50, "Leeds"), Question("a", "b " * 50)]
     with pytest.warns(DataWarning, match="2 of 3 questions do not fit the model and are truncated"):
-        encode_questions(questions, vocabulary, max_length=32)
-
-
-def test_a_long_question_keeps_its_end(vocabulary: Vocabulary) -> None:
+        encode_questions([Question("Where?", "London"), *long], vocabulary, max_length=32)
     (prompt,) = encode_prompts(["Ada " * 50 + "born?"], vocabulary, max_length=7)
-    assert len(prompt.tokens) == 7
-    assert prompt.tokens[-1] == MASK
+    assert len(prompt.tokens) == 7 and prompt.tokens[-1] == MASK
     assert vocabulary.decode([prompt.tokens[:-1].tolist()])[0].endswith("born?")
 
 
@@ -172,10 +164,13 @@ def test_honesty_of_an_evaluation(untrained: Run) -> None:
     real = {item.question for split in untrained.splits.values() for item in split}
     invented = [f"Where was {answer.name} born?" for answer in honesty.fictional.answers]
     assert not real & set(invented)
-    assert [answer.answer for answer in honesty.fictional.answers] == outputs_of(
-        untrained, invented
-    )
-    assert evaluation.metrics == untrained.predictor.evaluate(examples).metrics
+    fictional = [answer.answer for answer in honesty.fictional.answers]
+    assert fictional == outputs_of(untrained, invented)
+    scored = untrained.scored_answers()
+    assert scored is not None
+    confidences = [prediction.confidence for prediction in evaluation.predictions]
+    np.testing.assert_allclose(scored.confidences, confidences, rtol=1e-6)
+    assert scored.correct.mean() == evaluation.metrics["exact_match"].value
 
 
 def test_no_more_fictional_names_than_examples(
@@ -258,15 +253,6 @@ def test_answers_of_the_nearest_name_are_counted(
     assert borrowed == pytest.approx(1 - metrics["exact_match"].value)
     assert metrics["nearest_name_string"].value < borrowed
     assert metrics["unknown_answers"].value == 0.0
-
-
-def test_scored_answers_of_the_dev_split(untrained: Run) -> None:
-    scored = untrained.scored_answers()
-    assert scored is not None
-    evaluation = untrained.predictor.evaluate(untrained.splits["dev"])
-    confidences = [prediction.confidence for prediction in evaluation.predictions]
-    np.testing.assert_allclose(scored.confidences, confidences, rtol=1e-6)
-    assert scored.correct.mean() == evaluation.metrics["exact_match"].value
 
 
 def test_attention_of_a_question_and_its_answer(untrained: Run) -> None:

@@ -97,8 +97,8 @@ def test_dev_is_held_out_by_line(recipe_file: Path) -> None:
 
 
 def test_dev_and_test_may_be_files(recipe_file: Path, tmp_path: Path) -> None:
-    (tmp_path / "other.txt").write_text("Ada was here\n\nand there\n", encoding="utf-8")
     path = tmp_path / "other.txt"
+    path.write_text("Ada was here\n\nand there\n", encoding="utf-8")
     recipe = recipe_of(recipe_file, "rnn", f"data.dev={path}", f"data.test={path}")
     splits = TASK.read_splits(recipe)
     assert splits["dev"] == splits["test"] == ["Ada was here", "and there"]
@@ -247,11 +247,8 @@ def test_nbest_are_the_most_probable_words(recipe_file: Path, kind: str) -> None
     best = logs[len(SPECIAL) :].topk(4)
     words = trained.vocabulary.pieces((best.indices + len(SPECIAL)).tolist())
     assert [hypothesis.output for hypothesis in prediction.nbest] == words
-    np.testing.assert_allclose(
-        [hypothesis.log_probability for hypothesis in prediction.nbest],
-        best.values.tolist(),
-        rtol=1e-5,
-    )
+    logs = torch.tensor([hypothesis.log_probability for hypothesis in prediction.nbest])
+    torch.testing.assert_close(logs, best.values, rtol=1e-5, atol=0.0)
     assert prediction.output == words[0]
     assert prediction.confidence == pytest.approx(best.values[0].exp().item(), rel=1e-5)
     (full,) = trained.predict(["Ada was ____ in Rome"], nbest=10_000)

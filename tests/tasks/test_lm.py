@@ -76,16 +76,11 @@ def trained_of(recipe: LanguageModelRecipe) -> Run:
 def test_a_share_is_the_end_of_the_text(recipe_path: Path, text: str) -> None:
     splits = TASK.read_splits(recipe_of(recipe_path))
     count = int(0.9 * len(text))  # as nanoGPT splits
-    assert " ".join(splits["train"]) == text[:count]
-    assert " ".join(splits["dev"]) == text[count:]
+    assert (" ".join(splits["train"]), " ".join(splits["dev"])) == (text[:count], text[count:])
     assert set(splits) == {"train", "dev"}
     # tinyshakespeare, as nanoGPT splits it.
     assert train_size(1_115_394, 0.1, Path("input.txt"), "characters") == 1_003_854
-
-
-def test_a_share_of_lines_is_the_last_lines(recipe_path: Path, text: str) -> None:
-    splits = TASK.read_splits(recipe_of(recipe_path, *LINES))
-    lines = text.split("\n")
+    splits, lines = TASK.read_splits(recipe_of(recipe_path, *LINES)), text.split("\n")
     assert (splits["train"], splits["dev"]) == (lines[:54], lines[54:])
 
 
@@ -127,14 +122,12 @@ def test_a_window_longer_than_the_model_is_rejected(recipe_path: Path) -> None:
 def test_batches_are_windows_of_the_training_text(
     recipe_path: Path, tmp_path: Path, sets: tuple[str, ...], documents: str
 ) -> None:
-    recipe = recipe_of(recipe_path, *sets, f"data.documents={documents}")
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
-    stream = Stream(vocabulary, recipe.data.documents)
-    whole = stream.join(stream.encode(splits["train"])).tolist()
+    run = initial_run(recipe_of(recipe_path, *sets, f"data.documents={documents}"))
+    (stage,), stream = stages_of(run, tmp_path), Stream(run.vocabulary, documents)
+    whole = stream.join(stream.encode(run.splits["train"])).tolist()
     windows = {tuple(whole[at : at + LENGTH + 1]) for at in range(len(whole) - LENGTH)}
-    (resumed,) = TASK.stages(recipe, {**splits, "train": ["unread"]}, vocabulary, tmp_path)
+    unread = {**run.splits, "train": ["unread"]}
+    (resumed,) = TASK.stages(run.recipe, unread, run.vocabulary, tmp_path)
     for step in (5, 0):
         (batch,) = batches(stage, step)
         assert batch.inputs.shape == (88 // LENGTH, LENGTH)
@@ -142,11 +135,11 @@ def test_batches_are_windows_of_the_training_text(
         assert {tuple(row) for row in rows} <= windows
         (again,) = batches(resumed, step)
         assert torch.equal(again.inputs, batch.inputs)
-    ends = END in whole
-    assert ends == (documents == "lines")
+    assert (END in whole) == (documents == "lines")
 
 
-def test_the_loss_is_the_cross_entropy_of_all_targets(recipe_path: Path, tmp_path: Path) -> None:
+def test_the_loss_and_its_value_on_the_dev_split(recipe_path: Path, tmp_path: Path) -> None:
+    """Cross-entropy over all targets; evaluation during training uses disjoint windows."""
     trained = trained_of(recipe_of(recipe_path, *GPT))
     (stage,) = stages_of(trained, tmp_path)
     (batch,) = batches(stage, 0)
@@ -154,6 +147,9 @@ def test_the_loss_is_the_cross_entropy_of_all_targets(recipe_path: Path, tmp_pat
     expected = F.cross_entropy(scores.flatten(0, 1), batch.targets.flatten(), reduction="sum")
     loss = stage.batch(0)[0].loss(trained.model, torch.device("cpu"))
     torch.testing.assert_close(loss, expected)
+    alone = trained.predictor.evaluate(trained.splits["dev"]).metrics["nats_disjoint"]
+    assert stage.evaluate is not None
+    assert stage.evaluate(trained.model) == pytest.approx(-alone.value, rel=1e-6)
 
 
 def test_damaged_tokens_are_reported(recipe_path: Path, tmp_path: Path) -> None:
@@ -218,16 +214,6 @@ def test_uniform_predictions_have_the_perplexity_of_the_vocabulary(recipe_path: 
     assert perplexity.low is None  # of six lines
     # A line has more tokens than words.
     assert evaluation.metrics["perplexity_per_word"].value > vocabulary
-
-
-def test_evaluation_during_training_uses_disjoint_windows(
-    recipe_path: Path, tmp_path: Path
-) -> None:
-    trained = trained_of(recipe_of(recipe_path, *GPT))
-    (stage,) = stages_of(trained, tmp_path)
-    alone = trained.predictor.evaluate(trained.splits["dev"]).metrics["nats_disjoint"]
-    assert stage.evaluate is not None
-    assert stage.evaluate(trained.model) == pytest.approx(-alone.value, rel=1e-6)
 
 
 def test_long_chunks_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,20 +316,17 @@ def test_attention_of_the_held_out_text(recipe_path: Path) -> None:
     assert view.matches(calls[0].name)
 
 
-def test_attention_of_any_text(recipe_path: Path) -> None:
-    trained = trained_of(recipe_of(recipe_path, *GPT))
+@every_model
+def test_attention_of_any_text(recipe_path: Path, sets: tuple[str, ...]) -> None:
+    trained = trained_of(recipe_of(recipe_path, *sets))
     inputs = trained.inputs(2)
     assert inputs == trained.splits["dev"][:2]
     for text in (*inputs, ""):
         example = trained.attention(text)
-        assert example is not None and 0 < len(example.views[0].keys) <= LENGTH
-
-
-@pytest.mark.parametrize("sets", [RNN, CNN])
-def test_models_without_attention(recipe_path: Path, sets: tuple[str, ...]) -> None:
-    trained = trained_of(recipe_of(recipe_path, *sets))
-    evaluation = trained.predictor.evaluate(trained.splits["dev"])
-    assert trained.attention(evaluation.example) is None
+        if sets is not GPT:
+            assert example is None
+        else:
+            assert example is not None and 0 < len(example.views[0].keys) <= LENGTH
 
 
 @every_model

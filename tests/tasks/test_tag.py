@@ -79,16 +79,12 @@ def invented(count: int, seed: int) -> list[Sentence]:
 
 def as_conllu(sentences: list[Sentence]) -> str:
     """The same tags as UPOS; as XPOS, their first letters."""
-    return "".join(
-        "".join(
-            f"{number}\t{word}\t_\t{tag}\t{tag[0]}\t_\t_\t_\t_\t_\n"
-            for number, (word, tag) in enumerate(
-                zip(sentence.words, sentence.tags, strict=True), start=1
-            )
-        )
-        + "\n"
-        for sentence in sentences
-    )
+    lines = []
+    for sentence in sentences:
+        pairs = zip(sentence.words, sentence.tags, strict=True)
+        columns = (f"{word}\t_\t{tag}\t{tag[0]}" for word, tag in pairs)
+        lines += [f"{row}\t{text}\t_\t_\t_\t_\t_" for row, text in enumerate(columns, 1)] + [""]
+    return "\n".join([*lines, ""])
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +143,6 @@ def test_splits(desk: Path) -> None:
     assert [len(splits[name]) for name in ("train", "dev", "test")] == [120, 20, 7]
     assert splits["dev"] == invented(20, 2)
     assert TASK.read(recipe_of(desk), [desk / "test.conllu"]) == splits["test"]
-
-
-def test_the_other_column(desk: Path) -> None:
     recipe = recipe_of(desk, "data.column=xpos")
     assert TASK.fit(recipe, TASK.read_splits(recipe)["train"]).tags == ("A", "D", "N", "P", "V")
     (first, *_) = TASK.read(recipe, [desk / "dev.conllu"])
@@ -240,30 +233,20 @@ def test_predictions_do_not_depend_on_the_batch_size(
 
 
 @torch.inference_mode()
-def test_the_confidence_is_the_product_of_the_probabilities(desk: Path) -> None:
-    trained = untrained(desk)
-    (prediction,) = trained.predict(["lo bum  ba\tdis ."])
-    scores = whole_sentence(trained, ["lo", "bum", "ba", "dis", "."])
-    best = scores.softmax(dim=-1).max(dim=-1)
+def test_a_prediction_has_the_tag_and_probability_of_each_word(desk: Path) -> None:
+    trained, text = untrained(desk), "lo bum  ba\tdis .\u00a0 lo"
+    (prediction,) = trained.predict([text])
+    best = whole_sentence(trained, text.split()).softmax(dim=-1).max(dim=-1)
     assert prediction.confidence == pytest.approx(best.values.prod().item(), rel=1e-4)
     assert prediction.output == " ".join(trained.vocabulary.tags[tag] for tag in best.indices)
-    assert prediction.input == "lo bum  ba\tdis ."
-
-
-def test_a_prediction_has_the_tag_and_probability_of_each_word(desk: Path) -> None:
-    text = "lo  ran .\u00a0 lo"
-    (prediction,) = untrained(desk).predict([text])
+    assert prediction.input == text
     assert [token.token for token in prediction.tokens] == text.split()
     assert [token.tag for token in prediction.tokens] == prediction.output.split()
     scores = [token.score for token in prediction.tokens]
-    assert all(0 < score <= 1 for score in scores)
-    assert math.prod(scores) == pytest.approx(prediction.confidence)
+    assert scores == pytest.approx(best.values.tolist(), rel=1e-4)
     assert len(repr(prediction)) < 200
-
-
-def test_nbest_is_rejected(desk: Path) -> None:
     with pytest.raises(UserError, match="expected 1"):
-        list(untrained(desk).predict(["lo ."], nbest=3))
+        trained.predict([text], nbest=3)
 
 
 @torch.inference_mode()
@@ -351,6 +334,7 @@ def test_metrics_without_words_are_left_out(desk: Path, monkeypatch: pytest.Monk
 def test_attention_over_the_words(desk: Path) -> None:
     assert untrained(desk).attention("lo ba") is None
     trained = untrained(desk, "transformer")
+    assert trained.attention("  ") is None
     evaluation = trained.predictor.evaluate([Sentence(("lo", "ba") * 20, ("DET", "NOUN") * 20)])
     example = trained.attention(evaluation.example)
     assert example is not None
@@ -360,20 +344,14 @@ def test_attention_over_the_words(desk: Path) -> None:
         example.run()
     shapes = [tuple(call.weights.shape) for call in calls if view.matches(call.name)]
     assert shapes == [(1, 2, 16, 16)] * 2
-
-
-def test_attention_of_any_sentence(desk: Path) -> None:
-    trained = untrained(desk, "transformer")
     inputs = trained.inputs(3)
-    dev = trained.splits["dev"]
-    assert inputs == [" ".join(sentence.words) for sentence in dev[:3]]
+    assert inputs == [" ".join(sentence.words) for sentence in trained.splits["dev"][:3]]
     for sentence in (*inputs, "new words"):
         example = trained.attention(sentence)
         assert example is not None
         assert list(example.views[0].keys) == sentence.split()
         (prediction,) = trained.predict([sentence])
         assert example.title == f"{sentence} → {prediction.output}"
-    assert trained.attention("  ") is None
 
 
 @pytest.mark.parametrize("kind", ["cnn", "lstm"])

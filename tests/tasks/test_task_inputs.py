@@ -198,7 +198,7 @@ def test_blank_inputs_alone_and_among_others(name: str, untrained: Build) -> Non
     assert empty.output == blanks[0].output
     assert all(0 <= prediction.confidence <= 1 for prediction in (*full, *blanks))
     if name not in ("answer", "lm"):  # which continue an empty prompt
-        assert [prediction.output for prediction in blanks] == ["", ""]
+        assert [(blank.output, blank.confidence) for blank in blanks] == [("", 1.0)] * 2
 
 
 @pytest.mark.parametrize("name", ["translate", "translate, rnn"])
