@@ -1,6 +1,8 @@
 """Runs of untrained models, with all files that a command needs."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from torch import nn
 
 from harken import config
 from harken.files import write_tensors, write_text
+from harken.pipeline import train
 from harken.recipe import Recipe, task_of
 from harken.run import MODEL, RECIPE, TOKENIZER, Run
 from harken.training.checkpoint import model_state, write_digests
@@ -53,6 +56,18 @@ def initial_run(recipe: Any, std: float | None = None, *, all_weights: bool = Tr
 def stages_of(run: Run, folder: Path) -> list[Stage[Any]]:
     """Return the training stages of a run in memory."""
     return run.task.stages(run.recipe, run.splits, run.vocabulary, folder)
+
+
+def trained_once(
+    recipe: Callable[..., Any], models: Mapping[str, Sequence[str]], data: Path, folder: Path
+) -> Callable[[str], Run]:
+    """Return a function from the name of a model to its run, which is trained at the first call."""
+
+    @cache
+    def run(name: str) -> Run:
+        return train(recipe(data, *models[name]), folder / re.sub(r"\W+", "-", name))
+
+    return run
 
 
 def batches(stage: Stage[Any], number: int) -> list[Any]:

@@ -17,14 +17,14 @@ from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.manifest import read_utterances, write_manifest
 from harken.models.recognizer import BLANK
 from harken.pipeline import train
-from harken.recipe import TASKS, Recipe, load_recipe
+from harken.recipe import TASKS, Recipe
 from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.recordings import write_wav
 from harken.synthetic.speech import SpeechConfig, write_speech
 from harken.tasks.transcribe import fitting_utterances
 from harken.tasks.transcribe_predictor import Transcript, cut_at_silence, join_transcripts
-from untrained import batches, initial_run, stages_of
+from untrained import batches, initial_run, stages_of, trained_once
 
 SMALL = (
     "encode.filterbank.sample_rate=8000",
@@ -68,15 +68,7 @@ def recipe(spoken: Path, *sets: str) -> Any:
 @pytest.fixture(scope="session")
 def run_of(spoken: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run of each model, trained once."""
-    made: dict[str, Run] = {}
-
-    def run(name: str) -> Run:
-        if name not in made:
-            folder = tmp_path_factory.mktemp("runs") / name.replace(", ", "-").replace(" ", "-")
-            made[name] = train(recipe(spoken, *MODELS[name]), folder)
-        return made[name]
-
-    return run
+    return trained_once(recipe, MODELS, spoken, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -90,7 +82,8 @@ def test_every_model_trains_and_is_measured(name: str, run_of: Any, spoken: Path
         metrics["substitutions"].value + metrics["deletions"].value + metrics["insertions"].value
     )
     assert ("attention_in_word" in metrics) == ("ctc" not in name.split(", ")[1:])
-    assert run.evaluate("dev").metrics == metrics
+    again = load(run.folder)
+    assert again.evaluate("dev").metrics == metrics and again.recipe == run.recipe
     page = (run.folder / "report.html").read_text()
     assert ("Cross-attention: target tokens to sound" in page) == ("attention_in_word" in metrics)
     assert "Attention weights of every layer" in page  # also where nothing is written
@@ -100,9 +93,8 @@ def test_every_model_trains_and_is_measured(name: str, run_of: Any, spoken: Path
 def test_predictions_do_not_depend_on_the_batch(name: str, run_of: Any, spoken: Path) -> None:
     run = run_of(name)
     names = [str(path) for path in sorted((spoken / "spoken" / "dev").glob("*.wav"))]
-    together = run.predict(names)
-    alone = [run.predict([name])[0] for name in names]
-    for prediction, expected in zip(together, alone, strict=True):
+    for name, prediction in zip(names, run.predict(names), strict=True):
+        (expected,) = run.predict([name])
         assert prediction.output == expected.output
         assert prediction.confidence == pytest.approx(expected.confidence, rel=1e-3)
 
@@ -280,9 +272,8 @@ def test_stretches_need_word_times(
 
 def test_attention_of_a_part_of_a_sound(run_of: Any, spoken: Path) -> None:
     run = run_of("conformer, both")
-    loaded = load(run.folder)
     sound = next((spoken / "spoken" / "dev").glob("*.wav"))
-    whole, part = (loaded.attention(f"{sound}{stretch}") for stretch in ("", "#t=0.1,0.6"))
+    whole, part = (run.attention(f"{sound}{stretch}") for stretch in ("", "#t=0.1,0.6"))
     assert whole is not None and part is not None
     frames = [len(example.views[0].sound.spectrogram) for example in (whole, part)]
     assert frames[1] == 48 < frames[0]  # windows of 25 ms, every 10 ms, that fit in half a second
@@ -369,11 +360,3 @@ def test_bad_input_is_one_sentence(
     assert main(["train", str(tmp_path / "recipe.toml"), "--run", str(tmp_path / "run")]) == 2
     assert "expected at least 2" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-
-
-def test_a_loaded_run_predicts_the_same(run_of: Any, spoken: Path) -> None:
-    run = run_of("rnn with a short memory, both")
-    again = load(run.folder)
-    sound = str(next((spoken / "spoken" / "dev").glob("*.wav")))
-    assert again.predict([sound]) == run.predict([sound])
-    assert load_recipe(run.folder / "recipe.toml") == run.recipe

@@ -239,11 +239,9 @@ def encode_prompts(
     """Return `question <mask>`; of a long question, the last tokens that fit `max_length`."""
     limit = max_length - 1
     encoded = vocabulary.encode([question.strip() for question in questions])
-    truncations = (truncation_of(min(limit, len(row)), len(row), "last") for row in encoded)
-    return [
-        Prompt(np.append(row[-limit:], MASK), cut)
-        for row, cut in zip(encoded, truncations, strict=True)
-    ]
+    lengths = ((min(limit, len(row)), len(row)) for row in encoded)
+    truncations = (truncation_of(read, total, "last") for read, total in lengths)
+    return list(map(Prompt, (np.append(row[-limit:], MASK) for row in encoded), truncations))
 
 
 def split_questions(examples: Sequence[Question]) -> tuple[list[str], list[str]]:

@@ -24,7 +24,7 @@ from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import Seq2SeqBatch, shift_targets
 from harken.batch.ragged import ragged
 from harken.decode.search import SearchConfig, generate
-from harken.decode.stepper import Seq2SeqStepper, TokenHypothesis
+from harken.decode.stepper import Seq2SeqStepper
 from harken.encode.pixels import PixelsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.formats.arrays import read_pictures
@@ -47,7 +47,7 @@ from harken.tasks.caption_data import (
 )
 from harken.tasks.prediction import Evaluation, Prediction, prediction_of
 from harken.tasks.probe import ProbeSizes, random_seq2seq_batch
-from harken.tasks.seq2seq import cross_entropy_loss, decoder_inputs, max_tokens, output_views
+from harken.tasks.seq2seq import Beams, cross_entropy_loss, decoder_inputs, max_tokens, output_views
 from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, file_calls, sample_keys
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
@@ -145,7 +145,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
             ),
         )
 
-    def search_examples(self, examples: Sequence[CaptionExample]) -> list[list[TokenHypothesis]]:
+    def search_examples(self, examples: Sequence[CaptionExample]) -> Beams:
         """Return the best captions of each image."""
         keys = sample_keys(examples)
         batches = image_batches(len(examples))
@@ -153,9 +153,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         return list(chain.from_iterable(found))
 
     @torch.inference_mode()
-    def _search(
-        self, images: Numbers, nbest: int = 1, keys: Keys | None = None
-    ) -> list[list[TokenHypothesis]]:
+    def _search(self, images: Numbers, nbest: int = 1, keys: Keys | None = None) -> Beams:
         model, search = self.model.eval(), self.recipe.search
         memory, present = model.encode(self._encode(images))
         limits = {"end": END, "max_tokens": max_tokens(model, search), "nbest": nbest}

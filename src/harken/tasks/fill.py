@@ -98,6 +98,10 @@ class FillRecipe:
         """The share of words that are targets in training."""
         return 1.0 if self.model.together else self.training.mask_ratio
 
+    def cut(self, lines: Ragged) -> Ragged:
+        """Cut lines that are too long for the model into rows."""
+        return cloze.cut_evenly(lines, self.model.length or MAX_LENGTH)
+
 
 class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
     """A trained cloze model."""
@@ -106,7 +110,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
 
     def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         lines, blanks = encode_blanks(inputs, self.vocabulary)
-        rows = self._rows(lines)
+        rows = self.recipe.cut(lines)
         filled = self.fill(mask_together(rows, blanks), best=nbest)
         owner, _ = ragged_indices(lines.lengths)
         ends = np.searchsorted(owner[blanks], np.arange(1, len(inputs)))
@@ -146,7 +150,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         if not has_attention(self.model):
             return None
         (prediction,) = self.predict([text])
-        first = mask_together(self._rows(line), blanks).take(np.arange(1))
+        first = mask_together(self.recipe.cut(line), blanks).take(np.arange(1))
         batch = first.batch(PAD).to(self.device)
         masked = batch.tokens[0].masked_fill(batch.blanks[0], MASK).tolist()
         return AttentionExample(
@@ -157,9 +161,9 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         )
 
     def queries(self, lines: Ragged, chosen: Numbers) -> ClozeQueries:
-        """Blank each chosen word alone, or together if a word's logits do not depend on words."""
+        """Blank each chosen word alone, or all if the model does not read the words it predicts."""
         mask = mask_together if self.recipe.model.together else cloze.mask_one_by_one
-        return mask(self._rows(lines), chosen)
+        return mask(self.recipe.cut(lines), chosen)
 
     @torch.inference_mode()
     def fill(self, queries: ClozeQueries, best: int) -> ClozePredictions:
@@ -186,32 +190,23 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
                 words[at], logs[at] = top.indices.cpu(), top.values.cpu()
         return ClozePredictions(words, logs, true_logs)
 
-    def _rows(self, lines: Ragged) -> Ragged:
-        return cut_rows(lines, self.recipe)
-
     def _blanked_texts(
         self, texts: Sequence[str], lines: Ragged, chosen: Numbers
     ) -> list[tuple[str, str]]:
         """Return the text of the row with ___, and the blanked word, for words by flat index."""
-        rows = self._rows(lines)
+        rows = self.recipe.cut(lines)
         line_of, index = ragged_indices(lines.lengths)
         row_of, index_in_row = ragged_indices(rows.lengths)
-        blanked = []
-        for at in chosen:
-            first = index[at] - index_in_row[at]
-            row = slice(first, first + rows.lengths[row_of[at]])
-            blanked.append(blank_word(texts[line_of[at]], index_in_row[at], row))
-        return blanked
+        first = index - index_in_row
+        spans = [slice(first[at], first[at] + rows.lengths[row_of[at]]) for at in chosen]
+        return list(
+            map(blank_word, [texts[line_of[at]] for at in chosen], index_in_row[chosen], spans)
+        )
 
 
-def cut_rows(lines: Ragged, recipe: FillRecipe) -> Ragged:
-    """Cut lines that are too long for the model."""
-    return cloze.cut_evenly(lines, recipe.model.length or MAX_LENGTH)
-
-
-def blank_word(text: str, index: int, row: slice = slice(None)) -> tuple[str, str]:
-    """Return the words `row` of a text with ___ for the word at an index, and that word."""
-    words = split_words(text)[row]
+def blank_word(text: str, index: int, span: slice = slice(None)) -> tuple[str, str]:
+    """Return a span of the words of a text with ___ for the word at an index, and this word."""
+    words = split_words(text)[span]
     word = words[index]
     return f"{text[words[0].start : word.start]}___{text[word.stop : words[-1].stop]}", word.text
 
@@ -274,7 +269,7 @@ def cloze_samples(
 
 
 def cloze_notes(lines: Ragged, chosen: Numbers, vocabulary: Vocabulary) -> dict[str, str]:
-    """Explanations of the metrics."""
+    """Return explanations of the metrics."""
     unknown = float(np.mean(lines.values[chosen] == UNKNOWN))
     notes = {
         "accuracy": "blanks whose most probable word is the true one. One word or punctuation mark "
@@ -340,7 +335,7 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         training = recipe.training
         dev = ragged(vocabulary.encode(splits["dev"]))
         chosen = choose_some(len(dev.values), DEV_BLANKS, recipe.seed)
-        rows = cut_rows(ragged(vocabulary.encode(splits["train"])), recipe)
+        rows = recipe.cut(ragged(vocabulary.encode(splits["train"])))
         sampler = BucketSampler(rows.lengths, training.batch_tokens, recipe.seed)
 
         def batch(step: int) -> list[ClozeBatch]:

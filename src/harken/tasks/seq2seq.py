@@ -1,4 +1,4 @@
-"""Batched search, and the loss, teacher forcing and attention views of encoder-decoders."""
+"""Search in batches, and the loss, teacher forcing and attention views of encoder-decoders."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -19,6 +19,8 @@ from harken.tasks.attention_view import AttentionView, AudioView, ImageView, Tok
 from harken.tasks.prediction import Truncation
 from harken.tasks.probe import target_losses
 from harken.tasks.task import Keys
+
+Beams = list[list[TokenHypothesis]]  # the hypotheses of each row, the best first
 
 
 class Prompt(NamedTuple):
@@ -41,7 +43,7 @@ def search_tokens(
     max_tokens: int,
     nbest: int = 1,
     keys: Keys | None = None,
-) -> list[list[TokenHypothesis]]:
+) -> Beams:
     """Return the best outputs for each row of prompt or source tokens, searched in one batch."""
     tokens, present = (tensor.to(device) for tensor in pad(ragged(rows), PAD))
     limits = {"end": END, "max_tokens": max_tokens}

@@ -23,8 +23,8 @@ from harken.tasks.prediction import Evaluation, Prediction
 from harken.tasks.probe import ProbeSizes
 from harken.training.loop import MicroBatch, Stage
 
-Indices = Sequence[int] | None  # of the inputs in the list that they are taken from; None: 0, 1, …
-Keys = Sequence[SampleKey]
+Indices = Sequence[int] | None  # of inputs in the list that they are taken from; None: 0, 1, 2, …
+Keys = Sequence[SampleKey]  # what the samples of inputs depend on, in addition to the seed
 
 
 class TaskVocabulary(Protocol):
@@ -235,7 +235,7 @@ def require_share(dev: object, files: str = "a file") -> None:
 
 
 def sample_keys(inputs: Sequence[object], indices: Indices = None) -> list[SampleKey]:
-    """Return what the sample of each input depends on, in addition to the seed."""
+    """Return a key for each input: its index."""
     return [(index,) for index in (range(len(inputs)) if indices is None else indices)]
 
 

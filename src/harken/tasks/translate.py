@@ -37,6 +37,7 @@ from harken.tasks.attention_view import AttentionExample, output_title, self_vie
 from harken.tasks.prediction import Evaluation, Prediction, prediction_of, truncation_of
 from harken.tasks.probe import ProbeSizes, random_seq2seq_batch, random_tokens, token_sizes
 from harken.tasks.seq2seq import (
+    Beams,
     cross_entropy_loss,
     decoder_inputs,
     max_tokens,
@@ -178,7 +179,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
             for number, chunk in enumerate(self._chunks(tokens))
         ]
         owners, tokens, chunk_keys = zip(*chunks, strict=True) if chunks else ((), (), ())
-        joined: list[list[TokenHypothesis]] = [[] for _ in inputs]
+        joined: Beams = [[] for _ in inputs]
         for owner, beam in zip(owners, self._search(tokens, chunk_keys, nbest), strict=True):
             joined[owner] = concatenate(joined[owner], beam) if joined[owner] else beam
         for text, beam in zip(inputs, joined, strict=True):
@@ -220,9 +221,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
             truncation=truncation_of(len(chunk), len(tokens), "first"),
         )
 
-    def _search(
-        self, sources: Sequence[Numbers], keys: Keys, nbest: int = 1
-    ) -> list[list[TokenHypothesis]]:
+    def _search(self, sources: Sequence[Numbers], keys: Keys, nbest: int = 1) -> Beams:
         """Return the best hypotheses for each source that fits the model, in order."""
         model, search = self.model.eval(), self.recipe.search
         stepper, limit = Seq2SeqStepper(model, END), max_tokens(model, search)
