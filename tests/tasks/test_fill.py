@@ -88,15 +88,12 @@ def test_the_shipped_recipe_works_with_either_kind(recipe_file: Path, kind: str)
     assert TASK.build(recipe, vocabulary.sizes).embedding.weight.shape == (len(vocabulary), 192)
 
 
-def test_dev_is_held_out_by_line(recipe_file: Path) -> None:
+def test_dev_is_a_share_or_a_file(recipe_file: Path, tmp_path: Path) -> None:
     splits = TASK.read_splits(recipe_of(recipe_file, "rnn"))
     assert (len(splits["train"]), len(splits["dev"])) == (60, 15)
     assert not set(splits["train"]) & set(splits["dev"])
     other = TASK.read_splits(recipe_of(recipe_file, "rnn", "seed=7"))
     assert other["dev"] != splits["dev"]
-
-
-def test_dev_and_test_may_be_files(recipe_file: Path, tmp_path: Path) -> None:
     path = tmp_path / "other.txt"
     path.write_text("Ada was here\n\nand there\n", encoding="utf-8")
     recipe = recipe_of(recipe_file, "rnn", f"data.dev={path}", f"data.test={path}")
@@ -104,9 +101,6 @@ def test_dev_and_test_may_be_files(recipe_file: Path, tmp_path: Path) -> None:
     assert splits["dev"] == splits["test"] == ["Ada was here", "and there"]
     assert len(splits["train"]) == 75
     assert TASK.read(recipe, [path]) == splits["dev"]
-
-
-def test_only_rare_words_are_rejected(recipe_file: Path, tmp_path: Path) -> None:
     (tmp_path / "few.txt").write_text("a b c\nd e f\n", encoding="utf-8")
     recipe = recipe_of(recipe_file, "rnn", f"data.train={tmp_path / 'few.txt'}", "data.dev=0.5")
     with pytest.raises(UserError, match=r"few.txt: no word occurs 2 times") as raised:
@@ -311,12 +305,9 @@ def test_predictions_do_not_depend_on_the_batch_size(
 
 
 def test_models_without_attention(recipe_file: Path) -> None:
-    windows = load_recipe(
-        recipe_file, ['model.kind="masked"', "model.width=16", 'model.encoder.kind="stride2"']
-    )
-    assert isinstance(windows, FillRecipe)
-    for recipe in (windows, recipe_of(recipe_file, "rnn")):
-        trained = untrained(recipe)
+    convolution = ['model.kind="masked"', "model.width=16", 'model.encoder.kind="stride2"']
+    for recipe in (load_recipe(recipe_file, convolution), recipe_of(recipe_file, "rnn")):
+        trained = initial_run(recipe)
         evaluation = trained.predictor.evaluate(TASK.read_splits(recipe)["dev"][:2])
         assert trained.attention(evaluation.example) is None
 
@@ -333,10 +324,6 @@ def test_attention_of_the_line_that_was_read(recipe_file: Path) -> None:
     trained.model.backbone.register_forward_hook(lambda *call: seen.append(call[1][0].shape[1]))
     example.run()
     assert seen == [len(view.queries)]
-
-
-def test_attention_of_any_line_with_a_blank(recipe_file: Path) -> None:
-    trained = untrained(recipe_of(recipe_file, "masked"))
     dev, inputs = trained.splits["dev"], trained.inputs(3)
     assert len(inputs) == 3
     for line, blanked in zip(dev, inputs, strict=False):

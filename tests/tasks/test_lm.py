@@ -273,18 +273,6 @@ def test_greedy_continuations_equal_a_loop(
         assert prediction.output == whole[len(prompt) :]
 
 
-def test_samples_depend_on_the_seed(recipe_path: Path) -> None:
-    trained = trained_of(recipe_of(recipe_path, *GPT))
-    first, again = (list(trained.predict(["to be"], nbest=4)) for _ in range(2))
-    assert first == again
-    (prediction,) = first
-    assert len(prediction.nbest) == 4
-    assert prediction.output == prediction.nbest[0].output
-    assert prediction.confidence == pytest.approx(math.exp(prediction.nbest[0].log_probability))
-    other = replace(trained.recipe, search=replace(trained.recipe.search, seed=1))
-    assert list(replace(trained, recipe=other).predict(["to be"], nbest=4)) != first
-
-
 def test_continuations_fit_the_context(recipe_path: Path) -> None:
     trained = trained_of(recipe_of(recipe_path, *GPT, "search.max_tokens=1000"))
     lengths = [len(prediction.output) for prediction in trained.predict(["to be or not to be", ""])]

@@ -1,5 +1,6 @@
 """Inputs of all tasks: samples, blank inputs, inputs that are too long."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -185,6 +186,8 @@ def test_a_language_model_is_searched_with_the_beam_of_its_recipe(untrained: Bui
     recipe = config.loads(Recipe, data, base=Path(), overrides=["search.beam=4"])
     (prediction,) = replace(trained, recipe=recipe).predict(["to be"], nbest=4)
     assert len({hypothesis.output for hypothesis in prediction.nbest}) == 4
+    assert prediction.output == prediction.nbest[0].output
+    assert prediction.confidence == pytest.approx(math.exp(prediction.nbest[0].log_probability))
 
 
 @pytest.mark.parametrize("name", OF_TEXT)

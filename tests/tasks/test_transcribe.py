@@ -219,14 +219,14 @@ def test_inspect_writes_pages_and_images(
 ) -> None:
     run = run_of("conformer, both")
     sounds = run.inputs(2)
-    said = [Path(prediction.input).stem for prediction in run.predict(sounds) if prediction.output]
-    assert said, "the output is empty"
+    names = [Path(prediction.input).stem for prediction in run.predict(sounds) if prediction.output]
+    assert names, "the output is empty"
     out = tmp_path / "pictures"
     assert main(["inspect", str(run.folder), *sounds, "--out", str(out)]) == 0
     printed = capsys.readouterr().out.split()
     pages = [path for path in printed if path.endswith(".html")]
     stems = [Path(path).stem.rpartition("-")[0] for path in pages]
-    assert stems == [stem.lower().replace("_", "-") for stem in said]
+    assert stems == [name.lower().replace("_", "-") for name in names]
     views = [f"-view-{number}.{kind}" for number in (1, 2, 3) for kind in ("svg", "png")]
     assert printed[:7] == [pages[0], *(pages[0].replace(".html", view) for view in views)]
     assert Path(printed[2]).read_bytes().startswith(b"\x89PNG")
@@ -251,7 +251,7 @@ def test_attention_without_a_decoder(run_of: Any, spoken: Path) -> None:
     assert replace(run, model=recurrent).attention(name) is None
 
 
-def test_stretches_need_word_times(
+def test_suffixes_need_word_times(
     run_of: Any, spoken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = read_utterances(spoken / "train.jsonl")
@@ -273,7 +273,7 @@ def test_stretches_need_word_times(
 def test_attention_of_a_part_of_a_sound(run_of: Any, spoken: Path) -> None:
     run = run_of("conformer, both")
     sound = next((spoken / "spoken" / "dev").glob("*.wav"))
-    whole, part = (run.attention(f"{sound}{stretch}") for stretch in ("", "#t=0.1,0.6"))
+    whole, part = (run.attention(f"{sound}{interval}") for interval in ("", "#t=0.1,0.6"))
     assert whole is not None and part is not None
     frames = [len(example.views[0].sound.spectrogram) for example in (whole, part)]
     assert frames[1] == 48 < frames[0]  # windows of 25 ms, every 10 ms, that fit in half a second

@@ -147,10 +147,9 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
 
     def search_examples(self, examples: Sequence[CaptionExample]) -> Beams:
         """Return the best captions of each image."""
-        keys = sample_keys(examples)
-        batches = image_batches(len(examples))
-        found = (self._search(load_images(examples[part]), keys=keys[part]) for part in batches)
-        return list(chain.from_iterable(found))
+        keys, batches = sample_keys(examples), image_batches(len(examples))
+        beams = (self._search(load_images(examples[part]), keys=keys[part]) for part in batches)
+        return list(chain.from_iterable(beams))
 
     @torch.inference_mode()
     def _search(self, images: Numbers, nbest: int = 1, keys: Keys | None = None) -> Beams:
@@ -216,8 +215,8 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         return recipe.read_examples(path)
 
     def read_splits(self, recipe: CaptionRecipe) -> Splits[CaptionExample]:
-        key = attrgetter("key")
-        return Splits(recipe.data, recipe.read_examples, seed=recipe.seed, key=key)
+        read, key = recipe.read_examples, attrgetter("key")
+        return Splits(recipe.data, read, seed=recipe.seed, key=key)
 
     def input(self, example: CaptionExample) -> str:
         return example.name

@@ -177,7 +177,7 @@ class CaptionRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionExample:
-    """An image with its captions; comparisons ignore the size at which it is read."""
+    """An image with its captions; equality ignores where and at which size the image is read."""
 
     name: str  # a file, or a row of an array such as train.npz#7
     captions: tuple[str, ...]
@@ -193,7 +193,7 @@ class CaptionExample:
 
 
 def image_batches(count: int) -> list[slice]:
-    """Return the batches of `count` images."""
+    """Return the slices that divide `count` images into batches."""
     return [slice(start, start + BATCH_SIZE) for start in range(0, count, BATCH_SIZE)]
 
 

@@ -258,12 +258,10 @@ def tag_tables(examples: Sequence[Sentence], predicted: Tags) -> list[Table]:
     wrong = [(*row[:3], f"{row.share:.1%}") for row in confusions(pairs, MAX_CONFUSIONS)]
     rows = tag_scores(pairs)
     scores = [(tag, *(f"{share:.1%}" for share in shares), words) for tag, *shares, words in rows]
-    header = ("expected", "predicted", "words", "share of expected")
-    score_header = ("tag", "precision", "recall", "F1", "words")
-    return [
-        Table(title="Confusions", header=header, rows=wrong),
-        Table(title="Scores by tag", header=score_header, rows=scores),
-    ]
+    wrong_header = ("expected", "predicted", "words", "share of expected")
+    header = ("tag", "precision", "recall", "F1", "words")
+    confused = Table(title="Confusions", header=wrong_header, rows=wrong)
+    return [confused, Table(title="Scores by tag", header=header, rows=scores)]
 
 
 class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):

@@ -84,11 +84,8 @@ def suggest_speech(recipe: TranscribeRecipe, splits: Splits[Utterance]) -> dict[
     sample = utterances[:: -(-len(utterances) // SAMPLED_SOUNDS)]
     rates = Counter(sound_rate(utterance.audio) for utterance in sample)
     rate = min(rates.most_common(1)[0][0], MAX_RATE)
-    seconds = [
-        (sound_seconds(utterance.audio) if utterance.end is None else utterance.end)
-        - utterance.start
-        for utterance in sample
-    ]
+    ends = (sound_seconds(item.audio) if item.end is None else item.end for item in sample)
+    seconds = [end - item.start for end, item in zip(ends, sample, strict=True)]
     is_long = median(seconds) > LONG_SECONDS
     words = Counter(word for utterance in utterances for word in utterance.text.split())
     is_closed = len(words) <= CLOSED_WORDS and words.total() >= 10 * len(words)
@@ -108,7 +105,7 @@ def suggest_speech(recipe: TranscribeRecipe, splits: Splits[Utterance]) -> dict[
 
 
 def utterance_key(utterance: Utterance) -> str:
-    """Return a key of an utterance that depends neither on its folder nor on its text."""
+    """Return a key that depends neither on the folder nor on the text of an utterance."""
     return f"{'/'.join(utterance.audio.parts[-2:])}#t={utterance.start}"
 
 
@@ -136,11 +133,11 @@ def fitting_utterances(
     model, limit = recipe.model, getattr(recipe.model.encoder, "max_length", None)
     states = -(-lengths // model.frontend.subsampling)
     fits = (lengths > 0) & (states <= (limit or np.inf))
+    tokens = np.array(list(map(len, texts)))
     if model.ctc:  # a blank between equal tokens
-        repeats = [int((text[1:] == text[:-1]).sum()) for text in texts]
-        fits &= np.array(list(map(len, texts))) + repeats <= states
+        fits &= tokens + [int((text[1:] == text[:-1]).sum()) for text in texts] <= states
     if model.decoder is not None:
-        fits &= np.array(list(map(len, texts))) < model.decoder.max_length
+        fits &= tokens < model.decoder.max_length
     if not fits.any():
         raise UserError(
             f"none of {len(texts)} training utterances fits the model",
