@@ -1,13 +1,17 @@
 """Runs of untrained models, with all files that a command needs."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from harken import config
 from harken.files import write_tensors, write_text
+from harken.pipeline import train
 from harken.recipe import Recipe, task_of
 from harken.run import MODEL, RECIPE, TOKENIZER, Run
 from harken.training.checkpoint import model_state, write_digests
@@ -34,14 +38,36 @@ def untrained_run(
 def bound_run(recipe: Any, vocabulary: Any, model: nn.Module) -> Run:
     """Return a run in memory."""
     task = task_of(recipe)
-    return Run(
-        folder=Path(),
-        recipe=recipe,
-        task=task,
-        splits=task.read_splits(recipe),
-        vocabulary=vocabulary,
-        model=model,
-    )
+    return Run(Path(), recipe, task, task.read_splits(recipe), vocabulary, model)
+
+
+def initial_run(recipe: Any, std: float | None = None, *, all_weights: bool = True) -> Run:
+    """Return a run in memory with its initial weights, or with large random ones."""
+    task = task_of(recipe)
+    vocabulary = task.fit(recipe, task.read_splits(recipe)["train"])
+    model, generator = task.build(recipe, vocabulary.sizes), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters() if std is not None else ():
+            if all_weights or parameter.dim() > 1:
+                parameter.normal_(std=std, generator=generator)
+    return bound_run(recipe, vocabulary, model.eval())
+
+
+def stages_of(run: Run, folder: Path) -> list[Stage[Any]]:
+    """Return the training stages of a run in memory."""
+    return run.task.stages(run.recipe, run.splits, run.vocabulary, folder)
+
+
+def trained_once(
+    recipe: Callable[..., Any], models: Mapping[str, Sequence[str]], data: Path, folder: Path
+) -> Callable[[str], Run]:
+    """Return a function from the name of a model to its run, which is trained at the first call."""
+
+    @cache
+    def run(name: str) -> Run:
+        return train(recipe(data, *models[name]), folder / re.sub(r"\W+", "-", name))
+
+    return run
 
 
 def batches(stage: Stage[Any], number: int) -> list[Any]:

@@ -19,7 +19,7 @@ from harken.tasks.lm import LanguageModelRecipe, LanguageModelTask
 from harken.tasks.tag import TagRecipe, TagTask
 from harken.tasks.task import Task
 from harken.tasks.transcribe import TranscribeTask
-from harken.tasks.transcribe_data import TranscribeRecipe
+from harken.tasks.transcribe_predictor import TranscribeRecipe
 from harken.tasks.translate import TranslateRecipe, TranslateTask
 
 Recipe = (

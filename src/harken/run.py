@@ -31,8 +31,8 @@ from harken.measure.scored_answers import ScoredAnswers, exact_matches, score_an
 from harken.recipe import AnyTask, Recipe, load_recipe, task_of
 from harken.strict_json import ERRORS, is_finite, parsed, text_of
 from harken.tasks.attention_view import AttentionExample
-from harken.tasks.prediction import Evaluation, Indices, Prediction
-from harken.tasks.task import Predictor, Splits, TaskVocabulary
+from harken.tasks.prediction import Evaluation, Prediction
+from harken.tasks.task import Indices, Predictor, Splits, TaskVocabulary
 from harken.training.checkpoint import check_digests, load_model_state, load_weights
 from harken.training.memory import PREDICTING, check_model_size
 from harken.training.runtime import Device, choose_device, prepare

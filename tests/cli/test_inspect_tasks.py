@@ -15,7 +15,7 @@ from harken.recipe import Recipe
 from harken.synthetic.scenes import ScenesConfig, write_scenes
 from harken.synthetic.sentences import SentencesConfig, write_sentences
 from harken.synthetic.speech import SpeechConfig, write_speech
-from harken.tasks import seq2seq, transcribe_predictor
+from harken.tasks import caption, seq2seq, transcribe_predictor
 from untrained import untrained_run
 
 HEADS = "attention={heads=2}"
@@ -139,6 +139,7 @@ def test_every_model_shows_its_attention_or_says_why_not(
         for module, search in (
             (transcribe_predictor, "search_speech"),
             (seq2seq, "generate"),
+            (caption, "generate"),
         ):
             monkeypatch.setattr(module, search, lambda *_, **__: [[EMPTY]])
     monkeypatch.setattr(inspect, "attention_files", lambda viewed, title: {"svg": title.encode()})

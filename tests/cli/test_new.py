@@ -15,7 +15,7 @@ from harken import config
 from harken.cli.main import main
 from harken.recipe import TASKS, Recipe, load_recipe
 from harken.synthetic.recordings import write_wav
-from harken.tasks.transcribe_data import TranscribeRecipe
+from harken.tasks.transcribe_predictor import TranscribeRecipe
 from small_files import FILES, SMALL, sentence, write_files
 
 New = Callable[..., Path]

@@ -19,9 +19,9 @@ from harken.measure.interval import share
 from harken.models.gpt import GPT, GPTConfig
 from harken.tasks.attention_view import AttentionExample, self_view
 from harken.tasks.lm import LanguageModelTraining
-from harken.tasks.prediction import Evaluation, Indices, Prediction
+from harken.tasks.prediction import Evaluation, Prediction
 from harken.tasks.probe import ProbeSizes, random_tokens, target_losses
-from harken.tasks.task import Layout, Predictor, SplitPaths, Splits, Task
+from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
 
@@ -48,9 +48,7 @@ def loss(model: GPT, batch: TokenBatch) -> Tensor:
 
 class ReversePredictor(Predictor[Reverse, str, Vocabulary, GPT]):
     @torch.inference_mode()
-    def predict(
-        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
-    ) -> Iterator[Prediction]:
+    def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         for word in inputs:
             batch = encode([word], self.vocabulary)
             logits = self.model.eval()(batch.inputs, at=batch.targets != IGNORE_INDEX)

@@ -31,7 +31,7 @@ from harken.tasks.answer import (
 from harken.tasks.prediction import Prediction
 from harken.tasks.task import Task
 from small_recipe import SMALL
-from untrained import batches, bound_run
+from untrained import batches, initial_run, stages_of
 
 TASK = AnswerTask()
 
@@ -48,87 +48,60 @@ def test_a_question_is_a_text_with_a_missing_span(vocabulary: Vocabulary) -> Non
     assert encoded.first_targets.tolist() == [len(question) + 1]
 
 
-def test_truncated_training_questions_are_counted(vocabulary: Vocabulary) -> None:
-    questions = [
-        Question("Where?", "London"),
-        Question("Ada " * 50, "Leeds"),
-        Question("a", "b " * 50),
-    ]
+def test_long_questions_are_truncated_and_counted(vocabulary: Vocabulary) -> None:
+    long = [Question("Ada " * 50, "Leeds"), Question("a", "b " * 50)]
     with pytest.warns(DataWarning, match="2 of 3 questions do not fit the model and are truncated"):
-        encode_questions(questions, vocabulary, max_length=32)
-
-
-def test_a_long_question_keeps_its_end(vocabulary: Vocabulary) -> None:
+        encode_questions([Question("Where?", "London"), *long], vocabulary, max_length=32)
     (prompt,) = encode_prompts(["Ada " * 50 + "born?"], vocabulary, max_length=7)
-    assert len(prompt.tokens) == 7
-    assert prompt.tokens[-1] == MASK
+    assert len(prompt.tokens) == 7 and prompt.tokens[-1] == MASK
     assert vocabulary.decode([prompt.tokens[:-1].tolist()])[0].endswith("born?")
 
 
 @pytest.mark.parametrize("pack", ["false", "true"])
 def test_reading_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
     """A batch fits its budget, counts no padding, and depends only on its index."""
-    recipe = load_recipe(recipe_file, [*SMALL, f"training.pretrain.pack={pack}"])
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    reading, questions = TASK.stages(recipe, splits, vocabulary, tmp_path)
+    run = initial_run(load_recipe(recipe_file, [*SMALL, f"training.pretrain.pack={pack}"]))
+    reading, questions = stages_of(run, tmp_path)
     assert (reading.name, questions.name) == ("reading", "questions")
     masks = 0
     for number in (3, 0, 3):
         for batch in batches(reading, number):
-            assert batch.inputs.shape[1] <= recipe.model.max_length
+            assert batch.inputs.shape[1] <= run.recipe.model.max_length
             counted = batch.targets != IGNORE_INDEX
             assert not (batch.targets[counted] == PAD).any()
             assert (batch.targets[counted] == END).any()
             masks += int((batch.inputs == MASK).sum())
     assert masks > 0
-    resumed = TASK.stages(recipe, splits, vocabulary, tmp_path)[0]
+    resumed = stages_of(run, tmp_path)[0]
     for again, before in zip(batches(resumed, 3), batches(reading, 3), strict=True):
         assert torch.equal(again.inputs, before.inputs)
         assert torch.equal(again.targets, before.targets)
 
 
-def test_only_answers_are_targets(recipe_file: Path, tmp_path: Path) -> None:
-    recipe = load_recipe(recipe_file, SMALL)
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    (batch,) = batches(TASK.stages(recipe, splits, vocabulary, tmp_path)[1], 0)
-    answers = {question.question: question.answer for question in splits["train"]}
+def test_only_answers_are_targets(untrained: Run, tmp_path: Path) -> None:
+    (batch,) = batches(stages_of(untrained, tmp_path)[1], 0)
+    answers = {question.question: question.answer for question in untrained.splits["train"]}
     for inputs, targets in zip(batch.inputs, batch.targets, strict=True):
         counted = targets[targets != IGNORE_INDEX].tolist()
         assert counted[-1] == END
         prompt = inputs[: int((inputs == MASK).nonzero()[0])].tolist()
-        question, answer = vocabulary.decode([prompt, counted[:-1]])
+        question, answer = untrained.vocabulary.decode([prompt, counted[:-1]])
         assert answers[question] == answer
+    expected = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE_INDEX)(
+        untrained.model(batch.inputs).flatten(0, 1), batch.targets.flatten()
+    )
+    torch.testing.assert_close(answer_loss(untrained.model, batch), expected, rtol=1e-5, atol=1e-4)
 
 
 def test_packed_and_padded_batches_have_the_same_loss(recipe_file: Path, tmp_path: Path) -> None:
     losses = []
     for pack in ("false", "true"):
-        recipe = load_recipe(recipe_file, [*SMALL, f"training.pretrain.pack={pack}"])
-        splits = TASK.read_splits(recipe)
-        vocabulary = TASK.fit(recipe, splits["train"])
-        model = TASK.build(recipe, vocabulary.sizes)
-        parts = batches(TASK.stages(recipe, splits, vocabulary, tmp_path)[0], 1)
-        total = sum(answer_loss(model, part).item() for part in parts)
+        run = initial_run(load_recipe(recipe_file, [*SMALL, f"training.pretrain.pack={pack}"]))
+        parts = batches(stages_of(run, tmp_path)[0], 1)
+        total = sum(answer_loss(run.model, part).item() for part in parts)
         losses.append((total, sum(part.counted for part in parts)))
     assert losses[0][1] == losses[1][1]
     assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-5)
-
-
-def test_the_loss_is_the_cross_entropy_of_counted_targets(
-    recipe_file: Path, tmp_path: Path
-) -> None:
-    recipe = load_recipe(recipe_file, SMALL)
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    model = TASK.build(recipe, vocabulary.sizes)
-    (batch,) = batches(TASK.stages(recipe, splits, vocabulary, tmp_path)[1], 0)
-    scores = model(batch.inputs)
-    expected = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE_INDEX)(
-        scores.flatten(0, 1), batch.targets.flatten()
-    )
-    torch.testing.assert_close(answer_loss(model, batch), expected, rtol=1e-5, atol=1e-4)
 
 
 def test_dev_is_held_out_by_question(recipe_file: Path) -> None:
@@ -140,17 +113,13 @@ def test_dev_is_held_out_by_question(recipe_file: Path) -> None:
 
 
 def test_predictions_do_not_depend_on_the_batch_size(
-    recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+    untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = load_recipe(recipe_file, SMALL)
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    model = TASK.build(recipe, vocabulary.sizes)
-    inputs = [item.question * (1 + index % 3) for index, item in enumerate(splits["dev"][:7])]
-    run = bound_run(recipe, vocabulary, model)
-    together = run.predict(inputs)
-    monkeypatch.setattr("harken.tasks.answer.BATCH_SIZE", 1)
-    for prediction, expected in zip(together, run.predict(inputs), strict=True):
+    dev = untrained.splits["dev"][:7]
+    inputs = [item.question * (1 + index % 3) for index, item in enumerate(dev)]
+    together = untrained.predict(inputs)
+    monkeypatch.setattr(AnswerPredictor, "batch_size", 1)
+    for prediction, expected in zip(together, untrained.predict(inputs), strict=True):
         assert (prediction.input, prediction.output) == (expected.input, expected.output)
         assert prediction.confidence == pytest.approx(expected.confidence, rel=1e-4)
     assert [prediction.input for prediction in together] == inputs
@@ -158,10 +127,7 @@ def test_predictions_do_not_depend_on_the_batch_size(
 
 @pytest.fixture(scope="module")
 def untrained(recipe_file: Path) -> Run:
-    recipe = load_recipe(recipe_file, [*SMALL, "search.max_tokens=5"])
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    return bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
+    return initial_run(load_recipe(recipe_file, [*SMALL, "search.max_tokens=5"]))
 
 
 def outputs_of(trained: Run, questions: list[str]) -> list[str]:
@@ -186,7 +152,7 @@ def test_states_give_the_logits_of_the_first_answer_token(
 
 
 def test_honesty_of_an_evaluation(untrained: Run) -> None:
-    examples = TASK.read_splits(untrained.recipe)["dev"]
+    examples = untrained.splits["dev"]
     evaluation = untrained.predictor.evaluate(examples)
     assert list(evaluation.samples)[:3] == ["exact_match", "majority_answer", "calibration_error"]
     assert evaluation.samples.keys() == evaluation.notes.keys()
@@ -195,20 +161,22 @@ def test_honesty_of_an_evaluation(untrained: Run) -> None:
     assert honesty.template == "Where was … born?"
     assert honesty.fictional is not None
     assert len(honesty.fictional.answers) == len(examples) == 20
-    splits = TASK.read_splits(untrained.recipe)
-    real = {item.question for examples in splits.values() for item in examples}
+    real = {item.question for split in untrained.splits.values() for item in split}
     invented = [f"Where was {answer.name} born?" for answer in honesty.fictional.answers]
     assert not real & set(invented)
-    assert [answer.answer for answer in honesty.fictional.answers] == outputs_of(
-        untrained, invented
-    )
-    assert evaluation.metrics == untrained.predictor.evaluate(examples).metrics
+    fictional = [answer.answer for answer in honesty.fictional.answers]
+    assert fictional == outputs_of(untrained, invented)
+    scored = untrained.scored_answers()
+    assert scored is not None
+    confidences = [prediction.confidence for prediction in evaluation.predictions]
+    np.testing.assert_allclose(scored.confidences, confidences, rtol=1e-6)
+    assert scored.correct.mean() == evaluation.metrics["exact_match"].value
 
 
 def test_no_more_fictional_names_than_examples(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examples = TASK.read_splits(untrained.recipe)["dev"]
+    examples = untrained.splits["dev"]
     monkeypatch.setattr("harken.tasks.answer.MAX_FICTIONAL", 7)
     for some, count in ((examples, 7), (examples[:3], 3)):
         honesty = untrained.predictor.evaluate(some).honesty
@@ -247,10 +215,8 @@ def test_questions_without_a_common_template(
     mixed = tmp_path / "mixed.tsv"
     mixed.write_text("\n".join([*lines, "Who made it?\tAda", "Ada?\tLondon"]), encoding="utf-8")
     recipe = load_recipe(recipe_file, [*SMALL, f"data.train={str(mixed)!r}", "search.max_tokens=5"])
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    trained = bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
-    honesty = trained.predictor.evaluate(splits["dev"]).honesty
+    run = initial_run(recipe)
+    honesty = run.predictor.evaluate(run.splits["dev"]).honesty
     assert honesty is not None
     assert honesty.template == "…"
     assert honesty.fictional is not None
@@ -260,7 +226,7 @@ def test_answers_of_the_nearest_name_are_counted(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that gives the answer of the nearest known name."""
-    splits = TASK.read_splits(untrained.recipe)
+    splits = untrained.splits
     examples = [*splits["dev"], Question("Birthplace of  Ada King", "Leeds")]  # another template
     asked = [example.question for example in examples]
     known = {item.question: item.answer for item in splits["train"]}
@@ -289,17 +255,8 @@ def test_answers_of_the_nearest_name_are_counted(
     assert metrics["unknown_answers"].value == 0.0
 
 
-def test_scored_answers_of_the_dev_split(untrained: Run) -> None:
-    scored = untrained.scored_answers()
-    assert scored is not None
-    evaluation = untrained.predictor.evaluate(TASK.read_splits(untrained.recipe)["dev"])
-    confidences = [prediction.confidence for prediction in evaluation.predictions]
-    np.testing.assert_allclose(scored.confidences, confidences, rtol=1e-6)
-    assert scored.correct.mean() == evaluation.metrics["exact_match"].value
-
-
 def test_attention_of_a_question_and_its_answer(untrained: Run) -> None:
-    questions, dev = untrained.inputs(2), TASK.read_splits(untrained.recipe)["dev"]
+    questions, dev = untrained.inputs(2), untrained.splits["dev"]
     assert questions == [item.question for item in dev[:2]]
     for question, prediction in zip(questions, untrained.predict(questions), strict=True):
         example = untrained.attention(question)

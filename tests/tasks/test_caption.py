@@ -17,9 +17,9 @@ from harken.inspection.record import record
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe
 from harken.report.viewed_attention import view_attention
-from harken.run import Run
 from harken.synthetic.scenes import ScenesConfig, write_scenes
 from harken.tasks.caption import CaptionPredictor
+from untrained import trained_once
 
 SMALL = (
     "model.width=12",
@@ -62,15 +62,7 @@ def recipe(folder: Path, *sets: str) -> Any:
 @pytest.fixture(scope="session")
 def run_of(drawn: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run of each model, trained once."""
-    made: dict[str, Run] = {}
-
-    def run(name: str) -> Run:
-        if name not in made:
-            folder = tmp_path_factory.mktemp("runs") / name.replace(" ", "-")
-            made[name] = train(recipe(drawn, *MODELS[name]), folder)
-        return made[name]
-
-    return run
+    return trained_once(recipe, MODELS, drawn, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -17,7 +17,7 @@ from harken.recipe import load_recipe
 from harken.run import Run
 from harken.tasks import fill
 from harken.tasks.fill import FillRecipe, FillTask, cloze_loss, encode_blanks
-from untrained import batches, bound_run
+from untrained import batches, initial_run, stages_of
 
 TASK = FillTask()
 NAMES = ["Ada", "Alan", "Bob", "Eve", "Ida"]
@@ -66,13 +66,8 @@ def recipe_of(path: Path, kind: str, *settings: str) -> FillRecipe:
 
 
 def untrained(recipe: FillRecipe) -> Run:
-    vocabulary = TASK.fit(recipe, TASK.read_splits(recipe)["train"])
-    model = TASK.build(recipe, vocabulary.sizes)
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():  # large enough that words differ
-            parameter.normal_(std=0.4, generator=generator)
-    return bound_run(recipe, vocabulary, model.eval())
+    """Return a run with weights that are large enough that words differ."""
+    return initial_run(recipe, std=0.4)
 
 
 def log_probabilities(model: ClozeModel, words: list[int], at: int) -> torch.Tensor:
@@ -93,25 +88,19 @@ def test_the_shipped_recipe_works_with_either_kind(recipe_file: Path, kind: str)
     assert TASK.build(recipe, vocabulary.sizes).embedding.weight.shape == (len(vocabulary), 192)
 
 
-def test_dev_is_held_out_by_line(recipe_file: Path) -> None:
+def test_dev_is_a_share_or_a_file(recipe_file: Path, tmp_path: Path) -> None:
     splits = TASK.read_splits(recipe_of(recipe_file, "rnn"))
     assert (len(splits["train"]), len(splits["dev"])) == (60, 15)
     assert not set(splits["train"]) & set(splits["dev"])
     other = TASK.read_splits(recipe_of(recipe_file, "rnn", "seed=7"))
     assert other["dev"] != splits["dev"]
-
-
-def test_dev_and_test_may_be_files(recipe_file: Path, tmp_path: Path) -> None:
-    (tmp_path / "other.txt").write_text("Ada was here\n\nand there\n", encoding="utf-8")
     path = tmp_path / "other.txt"
+    path.write_text("Ada was here\n\nand there\n", encoding="utf-8")
     recipe = recipe_of(recipe_file, "rnn", f"data.dev={path}", f"data.test={path}")
     splits = TASK.read_splits(recipe)
     assert splits["dev"] == splits["test"] == ["Ada was here", "and there"]
     assert len(splits["train"]) == 75
     assert TASK.read(recipe, [path]) == splits["dev"]
-
-
-def test_only_rare_words_are_rejected(recipe_file: Path, tmp_path: Path) -> None:
     (tmp_path / "few.txt").write_text("a b c\nd e f\n", encoding="utf-8")
     recipe = recipe_of(recipe_file, "rnn", f"data.train={tmp_path / 'few.txt'}", "data.dev=0.5")
     with pytest.raises(UserError, match=r"few.txt: no word occurs 2 times") as raised:
@@ -122,11 +111,8 @@ def test_only_rare_words_are_rejected(recipe_file: Path, tmp_path: Path) -> None
 @every_kind
 def test_batches(recipe_file: Path, tmp_path: Path, kind: str) -> None:
     """Batches fit the budget and depend on their index; all words, or a share, are targets."""
-    recipe = recipe_of(recipe_file, kind)
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
-    (resumed,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
+    run = untrained(recipe_of(recipe_file, kind))
+    (stage,), (resumed,) = stages_of(run, tmp_path), stages_of(run, tmp_path)
     for number in (5, 0, 3):
         (batch,), (again,) = batches(stage, number), batches(resumed, number)
         assert all(map(torch.equal, batch, again))
@@ -139,42 +125,28 @@ def test_batches(recipe_file: Path, tmp_path: Path, kind: str) -> None:
             assert torch.equal(batch.blanks, batch.present)
         else:
             assert ((share > 0.24) & (share < 0.36)).all()
+        scores = run.model(batch.tokens, batch.present, batch.blanks)
+        expected = nn.CrossEntropyLoss(reduction="sum")(scores, batch.targets)
+        torch.testing.assert_close(cloze_loss(run.model, batch), expected)
+        assert batch.counted == int(batch.blanks.sum())
     (first,), (second,) = batches(stage, 0), batches(stage, 8)
-    assert not torch.equal(first.blanks, second.blanks) or not torch.equal(
-        first.tokens, second.tokens
-    )
+    assert not all(map(torch.equal, first, second))
 
 
 def test_long_lines_are_cut(recipe_file: Path, tmp_path: Path) -> None:
-    recipe = recipe_of(recipe_file, "masked", "model.encoder.max_length=9")
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
+    trained = initial_run(recipe_of(recipe_file, "masked", "model.encoder.max_length=9"))
+    (stage,), dev = stages_of(trained, tmp_path), trained.splits["dev"][:2]
+    vocabulary = trained.vocabulary
     for step in range(4):
         (batch,) = batches(stage, step)
         assert batch.tokens.shape[1] <= 7  # without the two ends
-    trained = bound_run(recipe, vocabulary, TASK.build(recipe, vocabulary.sizes))
-    evaluation = trained.predictor.evaluate(splits["dev"][:2])
-    assert evaluation.n == sum(map(len, vocabulary.encode(splits["dev"][:2])))
+    evaluation = trained.predictor.evaluate(dev)
+    assert evaluation.n == sum(map(len, vocabulary.encode(dev)))
     assert all(
         len(vocabulary.encode([prediction.input])[0]) < 12 for prediction in evaluation.predictions
     )
     (far,) = trained.predict(["Ada was " * 20 + "___ in Rome and ___"])
     assert len(far.output.split()) == 2
-
-
-@every_kind
-def test_the_loss_is_the_cross_entropy_of_the_blanks(
-    recipe_file: Path, tmp_path: Path, kind: str
-) -> None:
-    trained = untrained(recipe_of(recipe_file, kind))
-    splits = TASK.read_splits(trained.recipe)
-    (stage,) = TASK.stages(trained.recipe, splits, trained.vocabulary, tmp_path)
-    (batch,) = batches(stage, 2)
-    scores = trained.model(batch.tokens, batch.present, batch.blanks)
-    expected = nn.CrossEntropyLoss(reduction="sum")(scores, batch.tokens[batch.blanks])
-    torch.testing.assert_close(cloze_loss(trained.model, batch), expected)
-    assert batch.counted == int(batch.blanks.sum())
 
 
 @every_kind
@@ -185,7 +157,7 @@ def test_evaluation_equals_a_loop_over_words(
     monkeypatch.setattr(fill, "BATCH_WORDS", 31)
     monkeypatch.setattr(fill, "BATCH_LOGITS", 100)
     trained = untrained(recipe_of(recipe_file, kind))
-    dev = [*TASK.read_splits(trained.recipe)["dev"][:3], "Zoë was (born", "in"]
+    dev = [*trained.splits["dev"][:3], "Zoë was (born", "in"]
     evaluation = trained.predictor.evaluate(dev)
     nats, correct, top5, outputs = [], [], [], []
     for line in trained.vocabulary.encode(dev):
@@ -214,25 +186,20 @@ def test_evaluation_equals_a_loop_over_words(
 @every_kind
 def test_reported_inputs_give_the_same_predictions(recipe_file: Path, kind: str) -> None:
     trained = untrained(recipe_of(recipe_file, kind))
-    evaluation = trained.predictor.evaluate(TASK.read_splits(trained.recipe)["dev"][:3])
-    again = list(trained.predict([prediction.input for prediction in evaluation.predictions]))
-    assert [prediction.output for prediction in again] == [
-        prediction.output for prediction in evaluation.predictions
-    ]
-    np.testing.assert_allclose(
-        [prediction.confidence for prediction in again],
-        [prediction.confidence for prediction in evaluation.predictions],
-        rtol=1e-4,
-    )
+    evaluation = trained.predictor.evaluate(trained.splits["dev"][:3])
+    again = trained.predict([prediction.input for prediction in evaluation.predictions])
+    for prediction, expected in zip(again, evaluation.predictions, strict=True):
+        assert prediction.output == expected.output
+        assert prediction.confidence == pytest.approx(expected.confidence, rel=1e-4)
     for prediction, word in zip(evaluation.predictions, evaluation.expected, strict=True):
-        assert prediction.input.replace("___", word) in TASK.read_splits(trained.recipe)["dev"]
+        assert prediction.input.replace("___", word) in trained.splits["dev"]
 
 
 def test_large_files_are_sampled(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fill, "MAX_BLANKS", 23)
-    monkeypatch.setattr(fill, "MAX_KEPT", 11)
+    monkeypatch.setattr(fill, "MAX_PREDICTIONS", 11)
     trained = untrained(recipe_of(recipe_file, "rnn"))
-    dev = TASK.read_splits(trained.recipe)["dev"]
+    dev = trained.splits["dev"]
     evaluation, again = trained.predictor.evaluate(dev), trained.predictor.evaluate(dev)
     assert evaluation.n == 23
     assert len(evaluation.predictions) == len(evaluation.expected) == 11
@@ -246,7 +213,7 @@ def test_baselines_count_training_lines_only(recipe_file: Path) -> None:
     trained = untrained(recipe_of(recipe_file, "rnn"))
     strange = ["Rome Rome Rome Rome Rome"] * 5
     metrics = trained.predictor.evaluate(strange).metrics
-    usual = trained.predictor.evaluate(TASK.read_splits(trained.recipe)["dev"]).metrics
+    usual = trained.predictor.evaluate(trained.splits["dev"]).metrics
     assert metrics["trigram_perplexity"].value > 5 * usual["trigram_perplexity"].value
     assert usual["trigram_accuracy"].value > usual["unigram_accuracy"].value
 
@@ -274,11 +241,8 @@ def test_nbest_are_the_most_probable_words(recipe_file: Path, kind: str) -> None
     best = logs[len(SPECIAL) :].topk(4)
     words = trained.vocabulary.pieces((best.indices + len(SPECIAL)).tolist())
     assert [hypothesis.output for hypothesis in prediction.nbest] == words
-    np.testing.assert_allclose(
-        [hypothesis.log_probability for hypothesis in prediction.nbest],
-        best.values.tolist(),
-        rtol=1e-5,
-    )
+    logs = torch.tensor([hypothesis.log_probability for hypothesis in prediction.nbest])
+    torch.testing.assert_close(logs, best.values, rtol=1e-5, atol=0.0)
     assert prediction.output == words[0]
     assert prediction.confidence == pytest.approx(best.values[0].exp().item(), rel=1e-5)
     (full,) = trained.predict(["Ada was ____ in Rome"], nbest=10_000)
@@ -331,30 +295,26 @@ def test_predictions_do_not_depend_on_the_batch_size(
     trained = untrained(recipe_of(recipe_file, kind))
     lines = ["___ was born", "Ada ___ born in ___ far", "in the ___", "__", "(in ___), far ___ ."]
     together = list(trained.predict(lines))
-    monkeypatch.setattr(fill, "BATCH_LINES", 1)
+    monkeypatch.setattr(fill.FillPredictor, "batch_size", 1)
     alone = list(trained.predict(lines))
-    assert [prediction.output for prediction in together] == [
-        prediction.output for prediction in alone
-    ]
+    for prediction, expected in zip(together, alone, strict=True):
+        assert prediction.output == expected.output
     assert [prediction.input for prediction in together] == lines
     assert [len(prediction.output.split()) for prediction in together] == [1, 2, 1, 1, 2]
     assert list(trained.predict([])) == []
 
 
 def test_models_without_attention(recipe_file: Path) -> None:
-    windows = load_recipe(
-        recipe_file, ['model.kind="masked"', "model.width=16", 'model.encoder.kind="stride2"']
-    )
-    assert isinstance(windows, FillRecipe)
-    for recipe in (windows, recipe_of(recipe_file, "rnn")):
-        trained = untrained(recipe)
+    convolution = ['model.kind="masked"', "model.width=16", 'model.encoder.kind="stride2"']
+    for recipe in (load_recipe(recipe_file, convolution), recipe_of(recipe_file, "rnn")):
+        trained = initial_run(recipe)
         evaluation = trained.predictor.evaluate(TASK.read_splits(recipe)["dev"][:2])
         assert trained.attention(evaluation.example) is None
 
 
 def test_attention_of_the_line_that_was_read(recipe_file: Path) -> None:
     trained = untrained(recipe_of(recipe_file, "masked"))
-    evaluation = trained.predictor.evaluate(TASK.read_splits(trained.recipe)["dev"][:1])
+    evaluation = trained.predictor.evaluate(trained.splits["dev"][:1])
     example = trained.attention(evaluation.example)
     assert example is not None
     (view,) = example.views
@@ -364,11 +324,7 @@ def test_attention_of_the_line_that_was_read(recipe_file: Path) -> None:
     trained.model.backbone.register_forward_hook(lambda *call: seen.append(call[1][0].shape[1]))
     example.run()
     assert seen == [len(view.queries)]
-
-
-def test_attention_of_any_line_with_a_blank(recipe_file: Path) -> None:
-    trained = untrained(recipe_of(recipe_file, "masked"))
-    dev, inputs = TASK.read_splits(trained.recipe)["dev"], trained.inputs(3)
+    dev, inputs = trained.splits["dev"], trained.inputs(3)
     assert len(inputs) == 3
     for line, blanked in zip(dev, inputs, strict=False):
         before, after = blanked.split("___")

@@ -26,10 +26,10 @@ from harken.tasks.tag import (
     TagPredictor,
     TagRecipe,
     TagTask,
-    neighbors_loss,
+    cbow_loss,
     tags_loss,
 )
-from untrained import batches, bound_run
+from untrained import batches, initial_run, stages_of
 
 TASK = TagTask()
 SMALL = (
@@ -79,16 +79,12 @@ def invented(count: int, seed: int) -> list[Sentence]:
 
 def as_conllu(sentences: list[Sentence]) -> str:
     """The same tags as UPOS; as XPOS, their first letters."""
-    return "".join(
-        "".join(
-            f"{number}\t{word}\t_\t{tag}\t{tag[0]}\t_\t_\t_\t_\t_\n"
-            for number, (word, tag) in enumerate(
-                zip(sentence.words, sentence.tags, strict=True), start=1
-            )
-        )
-        + "\n"
-        for sentence in sentences
-    )
+    lines = []
+    for sentence in sentences:
+        pairs = zip(sentence.words, sentence.tags, strict=True)
+        columns = (f"{word}\t_\t{tag}\t{tag[0]}" for word, tag in pairs)
+        lines += [f"{row}\t{text}\t_\t_\t_\t_\t_" for row, text in enumerate(columns, 1)] + [""]
+    return "\n".join([*lines, ""])
 
 
 @pytest.fixture(scope="module")
@@ -112,25 +108,12 @@ def recipe_of(desk: Path, *changes: str) -> TagRecipe:
 
 def small_changes(body: str) -> tuple[str, ...]:
     """Return settings without those that only the LSTM has."""
-    return (
-        tuple(
-            setting
-            for setting in SMALL
-            if body == "lstm" or not setting.startswith("model.encoder")
-        )
-        + BODIES[body]
-    )
+    shared = [name for name in SMALL if body == "lstm" or not name.startswith("model.encoder")]
+    return (*shared, *BODIES[body])
 
 
 def untrained(desk: Path, body: str = "lstm") -> Run:
-    recipe = load_recipe(desk / "recipe.toml", small_changes(body))
-    vocabulary = TASK.fit(recipe, TASK.read_splits(recipe)["train"])
-    model = TASK.build(recipe, vocabulary.sizes).eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.5, generator=generator)
-    return bound_run(recipe, vocabulary, model)
+    return initial_run(load_recipe(desk / "recipe.toml", small_changes(body)), std=0.5)
 
 
 def whole_sentence(run: Run, words: list[str]) -> torch.Tensor:
@@ -157,16 +140,9 @@ def test_the_shipped_recipe_and_its_variants() -> None:
 
 def test_splits(desk: Path) -> None:
     splits = TASK.read_splits(recipe_of(desk))
-    assert {name: len(examples) for name, examples in splits.items()} == {
-        "train": 120,
-        "dev": 20,
-        "test": 7,
-    }
+    assert [len(splits[name]) for name in ("train", "dev", "test")] == [120, 20, 7]
     assert splits["dev"] == invented(20, 2)
     assert TASK.read(recipe_of(desk), [desk / "test.conllu"]) == splits["test"]
-
-
-def test_the_other_column(desk: Path) -> None:
     recipe = recipe_of(desk, "data.column=xpos")
     assert TASK.fit(recipe, TASK.read_splits(recipe)["train"]).tags == ("A", "D", "N", "P", "V")
     (first, *_) = TASK.read(recipe, [desk / "dev.conllu"])
@@ -183,10 +159,8 @@ def test_a_share_keeps_equal_sentences_on_one_side(desk: Path, tmp_path: Path) -
 
 def test_a_batch_depends_on_its_index_only(desk: Path, tmp_path: Path) -> None:
     recipe = recipe_of(desk, "training.vectors.steps=1", "training.tags.unk_dropout=1.0")
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    first = TASK.stages(recipe, splits, vocabulary, tmp_path)
-    again = TASK.stages(recipe, splits, vocabulary, tmp_path)
+    run = initial_run(recipe)
+    first, again = stages_of(run, tmp_path), stages_of(run, tmp_path)
     assert [stage.name for stage in first] == ["vectors", "tags"]
     for stage, resumed in zip(first, again, strict=True):
         batch, other, same = batches(stage, 7)[0], batches(stage, 0)[0], batches(resumed, 7)[0]
@@ -203,20 +177,16 @@ def test_long_training_sentences_are_cut(desk: Path, tmp_path: Path) -> None:
     long = [Sentence(("lo",) * 50, ("DET",) * 50)]
     (tmp_path / "long.conllu").write_text(as_conllu(long), encoding="utf-8")
     changes = (*small_changes("transformer"), f"data.train={tmp_path / 'long.conllu'}")
-    recipe = load_recipe(desk / "recipe.toml", changes)
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
+    run = initial_run(load_recipe(desk / "recipe.toml", changes))
+    (stage,) = stages_of(run, tmp_path)
     (part,) = stage.batch(0)
     assert part.counted == 50
-    loss = part.loss(TASK.build(recipe, vocabulary.sizes), torch.device("cpu"))
-    assert loss.isfinite()
+    assert part.loss(run.model, torch.device("cpu")).isfinite()
 
 
 def test_the_loss_is_the_cross_entropy_of_the_tags(desk: Path, tmp_path: Path) -> None:
     trained = untrained(desk)
-    splits = TASK.read_splits(trained.recipe)
-    (stage,) = TASK.stages(trained.recipe, splits, trained.vocabulary, tmp_path)
+    (stage,) = stages_of(trained, tmp_path)
     batch = batches(stage, 3)[0]
     scores = trained.model(*batch[:-1])
     expected = nn.CrossEntropyLoss(reduction="sum", ignore_index=IGNORE_INDEX)(
@@ -230,19 +200,18 @@ def test_words_without_neighbors_are_not_targets(desk: Path, tmp_path: Path) -> 
     train_sentences = [Sentence(("lo",), ("DET",)), Sentence(("lo", "ba", "dis"), ("D", "N", "V"))]
     (tmp_path / "few.conllu").write_text(as_conllu(train_sentences), encoding="utf-8")
     recipe = recipe_of(desk, f"data.train={tmp_path / 'few.conllu'}", "training.vectors.steps=1")
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    model = TASK.build(recipe, vocabulary.sizes)
+    run = initial_run(recipe)
+    model = run.model
     assert model.neighbors is not None
-    batch = batches(TASK.stages(recipe, splits, vocabulary, tmp_path)[0], 0)[0]
+    batch = batches(stages_of(run, tmp_path)[0], 0)[0]
     assert batch.counted == 3
-    (rows,) = vocabulary.encode([["lo", "ba", "dis"]]).rows
+    (rows,) = run.vocabulary.encode([["lo", "ba", "dis"]]).rows
     vectors = model.words.weight[torch.from_numpy(rows)]
     means = torch.stack([vectors[[1, 2]].mean(0), vectors[[0, 2]].mean(0), vectors[:2].mean(0)])
     expected = nn.functional.cross_entropy(
         means @ model.neighbors.lm_head.weight.T, torch.from_numpy(rows), reduction="sum"
     )
-    torch.testing.assert_close(neighbors_loss(model, batch), expected)
+    torch.testing.assert_close(cbow_loss(model, batch), expected)
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -250,63 +219,34 @@ def test_predictions_do_not_depend_on_the_batch_size(
     desk: Path, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained = untrained(desk, body)
-    lines = [
-        " ".join(sentence.words * (1 + number % 7))
-        for number, sentence in enumerate(invented(30, 9))
-    ]
-    together = list(trained.predict(lines))
+    sentences = enumerate(invented(30, 9))
+    lines = [" ".join(sentence.words * (1 + number % 7)) for number, sentence in sentences]
+    together = trained.predict(lines)
     assert [prediction.input for prediction in together] == lines
-    assert [len(prediction.output.split()) for prediction in together] == [
-        len(line.split()) for line in lines
-    ]
     assert len({prediction.output for prediction in together}) > 5
     monkeypatch.setattr("harken.tasks.tag.BATCH_SIZE", 4)
     monkeypatch.setattr("harken.tasks.tag.BATCH_WORDS", 1)
-    alone = list(trained.predict(lines))
-    assert [prediction.output for prediction in together] == [
-        prediction.output for prediction in alone
-    ]
-    np.testing.assert_allclose(
-        [prediction.confidence for prediction in together],
-        [prediction.confidence for prediction in alone],
-        rtol=1e-3,
-    )
+    for prediction, expected in zip(together, trained.predict(lines), strict=True):
+        assert len(prediction.output.split()) == len(prediction.input.split())
+        assert prediction.output == expected.output
+        assert prediction.confidence == pytest.approx(expected.confidence, rel=1e-3)
 
 
 @torch.inference_mode()
-def test_the_confidence_is_the_product_of_the_probabilities(desk: Path) -> None:
-    trained = untrained(desk)
-    (prediction,) = trained.predict(["lo bum  ba\tdis ."])
-    scores = whole_sentence(trained, ["lo", "bum", "ba", "dis", "."])
-    best = scores.softmax(dim=-1).max(dim=-1)
+def test_a_prediction_has_the_tag_and_probability_of_each_word(desk: Path) -> None:
+    trained, text = untrained(desk), "lo bum  ba\tdis .\u00a0 lo"
+    (prediction,) = trained.predict([text])
+    best = whole_sentence(trained, text.split()).softmax(dim=-1).max(dim=-1)
     assert prediction.confidence == pytest.approx(best.values.prod().item(), rel=1e-4)
     assert prediction.output == " ".join(trained.vocabulary.tags[tag] for tag in best.indices)
-    assert prediction.input == "lo bum  ba\tdis ."
-
-
-def test_blank_inputs(desk: Path) -> None:
-    trained = untrained(desk)
-    outputs = [prediction.output for prediction in trained.predict(["", "lo .", " \t "])]
-    assert outputs[0] == outputs[2] == ""
-    assert len(outputs[1].split()) == 2
-    assert list(trained.predict([])) == []
-    assert [prediction.confidence for prediction in trained.predict([""])] == [1.0]
-
-
-def test_a_prediction_has_the_tag_and_probability_of_each_word(desk: Path) -> None:
-    text = "lo  ran .\u00a0 lo"
-    (prediction,) = untrained(desk).predict([text])
+    assert prediction.input == text
     assert [token.token for token in prediction.tokens] == text.split()
     assert [token.tag for token in prediction.tokens] == prediction.output.split()
     scores = [token.score for token in prediction.tokens]
-    assert all(0 < score <= 1 for score in scores)
-    assert math.prod(scores) == pytest.approx(prediction.confidence)
+    assert scores == pytest.approx(best.values.tolist(), rel=1e-4)
     assert len(repr(prediction)) < 200
-
-
-def test_nbest_is_rejected(desk: Path) -> None:
     with pytest.raises(UserError, match="expected 1"):
-        list(untrained(desk).predict(["lo ."], nbest=3))
+        trained.predict([text], nbest=3)
 
 
 @torch.inference_mode()
@@ -367,14 +307,8 @@ def test_metrics_by_hand(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert evaluation.notes["unseen_tags"] == (
         "1 words have tags that do not occur in training: X; they count as wrong"
     )
-    assert [prediction.input for prediction in evaluation.predictions] == [
-        "lo Ba .",
-        "Lo lo so far",
-    ]
-    assert [prediction.output for prediction in evaluation.predictions] == [
-        "DET VERB PUNCT",
-        "DET DET DET",
-    ]
+    pairs = [(prediction.input, prediction.output) for prediction in evaluation.predictions]
+    assert pairs == [("lo Ba .", "DET VERB PUNCT"), ("Lo lo so far", "DET DET DET")]
     assert evaluation.predictions[1].confidence == pytest.approx(math.exp(-6.0))
     assert evaluation.expected == ["DET NOUN PUNCT", "DET VERB X"]
     mistakes, each = evaluation.tables
@@ -400,6 +334,7 @@ def test_metrics_without_words_are_left_out(desk: Path, monkeypatch: pytest.Monk
 def test_attention_over_the_words(desk: Path) -> None:
     assert untrained(desk).attention("lo ba") is None
     trained = untrained(desk, "transformer")
+    assert trained.attention("  ") is None
     evaluation = trained.predictor.evaluate([Sentence(("lo", "ba") * 20, ("DET", "NOUN") * 20)])
     example = trained.attention(evaluation.example)
     assert example is not None
@@ -409,20 +344,14 @@ def test_attention_over_the_words(desk: Path) -> None:
         example.run()
     shapes = [tuple(call.weights.shape) for call in calls if view.matches(call.name)]
     assert shapes == [(1, 2, 16, 16)] * 2
-
-
-def test_attention_of_any_sentence(desk: Path) -> None:
-    trained = untrained(desk, "transformer")
     inputs = trained.inputs(3)
-    dev = TASK.read_splits(trained.recipe)["dev"]
-    assert inputs == [" ".join(sentence.words) for sentence in dev[:3]]
+    assert inputs == [" ".join(sentence.words) for sentence in trained.splits["dev"][:3]]
     for sentence in (*inputs, "new words"):
         example = trained.attention(sentence)
         assert example is not None
         assert list(example.views[0].keys) == sentence.split()
         (prediction,) = trained.predict([sentence])
         assert example.title == f"{sentence} → {prediction.output}"
-    assert trained.attention("  ") is None
 
 
 @pytest.mark.parametrize("kind", ["cnn", "lstm"])

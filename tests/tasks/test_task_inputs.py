@@ -1,5 +1,6 @@
 """Inputs of all tasks: samples, blank inputs, inputs that are too long."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,7 @@ from harken.recipe import TASKS, Recipe
 from harken.run import Run
 from harken.synthetic.scenes import ScenesConfig, write_scenes
 from harken.synthetic.speech import SpeechConfig, write_speech
-from harken.tasks.prediction import Prediction
-from untrained import bound_run
+from untrained import initial_run
 
 LINES = [f"the {color} {animal} sees a river ." for color in ["red", "blue"] for animal in "abc"]
 TAGGED = "".join(f"{line.split()[1]}\tADJ\n{line.split()[2]}\tNOUN\n\n" for line in LINES)
@@ -115,21 +115,9 @@ def untrained(corpus: Path) -> Build:
             changes = {name: getattr(search, name) for name in ("temperature", "beam", "seed")}
             limit = search.max_tokens or recipe.search.max_tokens
             recipe = replace(recipe, search=replace(recipe.search, **changes, max_tokens=limit))
-        task_of = TASKS[recipe.task]
-        vocabulary = task_of.fit(recipe, task_of.read_splits(recipe)["train"])
-        model = task_of.build(recipe, vocabulary.sizes)
-        generator = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.dim() > 1:
-                    parameter.normal_(std=0.3, generator=generator)
-        return bound_run(recipe, vocabulary, model.eval())
+        return initial_run(recipe, std=0.3, all_weights=False)
 
     return build
-
-
-def predict(run: Run, inputs: list[str], **options: Any) -> list[Prediction]:
-    return run.predict(inputs, **options)
 
 
 def example_inputs(name: str, corpus: Path) -> list[str]:
@@ -145,22 +133,24 @@ def example_inputs(name: str, corpus: Path) -> list[str]:
 def test_a_sample_depends_on_the_seed_and_the_index(
     name: str, untrained: Build, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for task in ("answer", "lm", "translate", "caption", "transcribe_predictor"):
-        monkeypatch.setattr(f"harken.tasks.{task}.BATCH_SIZE", 3)
+    for module in ("translate", "caption_data", "transcribe_predictor"):
+        monkeypatch.setattr(f"harken.tasks.{module}.BATCH_SIZE", 3)
+    for task in ("answer", "lm"):
+        monkeypatch.setattr(TASKS[task].predictor_type, "batch_size", 3)
     trained = untrained(name, SearchConfig(temperature=1.5, seed=4))
     first, *others = example_inputs(name, corpus)
-    repeated = predict(trained, [first] * 8)
+    repeated = trained.predict([first] * 8)
     distinct = {f"{prediction.confidence:.3e}" for prediction in repeated}
     assert len(distinct) == 8, "samples of one input repeat each other"
     mixed = [first, *others, first, first]
-    whole = predict(trained, mixed)
+    whole = trained.predict(mixed)
     outputs = [prediction.output for prediction in whole]
     assert [outputs[at] for at in (0, 5, 6)] == [repeated[at].output for at in (0, 5, 6)]
     chosen = [6, 2, 4, 0]
-    some = predict(trained, [mixed[at] for at in chosen], indices=chosen)
+    some = trained.predict([mixed[at] for at in chosen], indices=chosen)
     assert [prediction.output for prediction in some] == [outputs[at] for at in chosen]
     other = untrained(name, SearchConfig(temperature=1.5, seed=5))
-    assert predict(other, mixed)[0].confidence != whole[0].confidence
+    assert other.predict(mixed)[0].confidence != whole[0].confidence
 
 
 @pytest.mark.parametrize("name", SAMPLING)
@@ -194,22 +184,24 @@ def test_a_language_model_is_searched_with_the_beam_of_its_recipe(untrained: Bui
     trained = untrained("lm")
     data = config.dumps(trained.recipe).replace("temperature = 0.8\n", "")
     recipe = config.loads(Recipe, data, base=Path(), overrides=["search.beam=4"])
-    (prediction,) = predict(replace(trained, recipe=recipe), ["to be"], nbest=4)
+    (prediction,) = replace(trained, recipe=recipe).predict(["to be"], nbest=4)
     assert len({hypothesis.output for hypothesis in prediction.nbest}) == 4
+    assert prediction.output == prediction.nbest[0].output
+    assert prediction.confidence == pytest.approx(math.exp(prediction.nbest[0].log_probability))
 
 
 @pytest.mark.parametrize("name", OF_TEXT)
 def test_blank_inputs_alone_and_among_others(name: str, untrained: Build) -> None:
     trained = untrained(name, SearchConfig() if name == "lm" else None)
-    assert predict(trained, []) == []
-    full = predict(trained, LINES[:2])
-    blanks = [*predict(trained, [""]), *predict(trained, [" \t"])]
-    (first, empty, last) = predict(trained, [LINES[0], "", LINES[1]])
+    assert trained.predict([]) == []
+    full = trained.predict(LINES[:2])
+    blanks = [*trained.predict([""]), *trained.predict([" \t"])]
+    (first, empty, last) = trained.predict([LINES[0], "", LINES[1]])
     assert [first.output, last.output] == [prediction.output for prediction in full]
     assert empty.output == blanks[0].output
     assert all(0 <= prediction.confidence <= 1 for prediction in (*full, *blanks))
     if name not in ("answer", "lm"):  # which continue an empty prompt
-        assert [prediction.output for prediction in blanks] == ["", ""]
+        assert [(blank.output, blank.confidence) for blank in blanks] == [("", 1.0)] * 2
 
 
 @pytest.mark.parametrize("name", ["translate", "translate, rnn"])
@@ -217,7 +209,7 @@ def test_blank_sources_are_measured_as_they_are_predicted(name: str, untrained: 
     trained = untrained(name)
     sources = [*(LINES * 11)[:64], ""]  # the blank source is alone in its batch
     evaluation = trained.predictor.evaluate([Pair(source, "a river") for source in sources])
-    assert list(evaluation.predictions) == predict(trained, sources)
+    assert list(evaluation.predictions) == trained.predict(sources)
     assert evaluation.predictions[-1].output == ""
 
 
@@ -233,7 +225,7 @@ def test_a_truncated_input_is_reported(
     name: str, long: str, kept: int, total: int, untrained: Build
 ) -> None:
     trained = untrained(name)
-    short, truncated = predict(trained, ["a ___ .", long])
+    short, truncated = trained.predict(["a ___ .", long])
     assert short.truncation is None
     assert truncated.truncation is not None
     assert (truncated.truncation.kept, truncated.truncation.total) == (kept, total)
@@ -247,7 +239,7 @@ def test_an_output_stops_at_the_length_of_the_decoder(
 ) -> None:
     trained = untrained(name, SearchConfig(temperature=1.0, max_tokens=1000))
     inputs = example_inputs(name, corpus)[:2]
-    assert [prediction.input for prediction in predict(trained, inputs)] == inputs
+    assert [prediction.input for prediction in trained.predict(inputs)] == inputs
 
 
 @pytest.mark.parametrize("name", ["translate", "caption", "transcribe"])
@@ -268,7 +260,7 @@ def test_an_answer_is_never_empty(untrained: Build) -> None:
         states = trained.predictor.states(["is it so?"])
         trained.model.lm_head.weight[END] = torch.from_numpy(states[0])
     for nbest in (1, 3):
-        plain, spaced = predict(trained, ["is it so?", "  is it so?\t"], nbest=nbest)
+        plain, spaced = trained.predict(["is it so?", "  is it so?\t"], nbest=nbest)
         assert plain.output and 0 < plain.confidence < 0.5
         assert plain.output == spaced.output
         assert all(prediction.output for prediction in plain.nbest)
@@ -284,7 +276,7 @@ def test_inputs_read_in_parts_are_not_truncated(
     if name.startswith("transcribe"):
         long = example_inputs(name, corpus)[0]
         monkeypatch.setattr(trained.model, "max_frames", 8)
-    (prediction,) = predict(trained, [long])
+    (prediction,) = trained.predict([long])
     assert prediction.truncation is None and prediction.output
     example = trained.attention(long)
     assert example is not None and example.truncation is not None

@@ -17,14 +17,14 @@ from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.manifest import read_utterances, write_manifest
 from harken.models.recognizer import BLANK
 from harken.pipeline import train
-from harken.recipe import TASKS, Recipe, load_recipe
+from harken.recipe import TASKS, Recipe
 from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.recordings import write_wav
 from harken.synthetic.speech import SpeechConfig, write_speech
-from harken.tasks.transcribe_data import fitting_utterances
+from harken.tasks.transcribe import fitting_utterances
 from harken.tasks.transcribe_predictor import Transcript, cut_at_silence, join_transcripts
-from untrained import batches
+from untrained import batches, initial_run, stages_of, trained_once
 
 SMALL = (
     "encode.filterbank.sample_rate=8000",
@@ -68,15 +68,7 @@ def recipe(spoken: Path, *sets: str) -> Any:
 @pytest.fixture(scope="session")
 def run_of(spoken: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run of each model, trained once."""
-    made: dict[str, Run] = {}
-
-    def run(name: str) -> Run:
-        if name not in made:
-            folder = tmp_path_factory.mktemp("runs") / name.replace(", ", "-").replace(" ", "-")
-            made[name] = train(recipe(spoken, *MODELS[name]), folder)
-        return made[name]
-
-    return run
+    return trained_once(recipe, MODELS, spoken, tmp_path_factory.mktemp("runs"))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -90,7 +82,8 @@ def test_every_model_trains_and_is_measured(name: str, run_of: Any, spoken: Path
         metrics["substitutions"].value + metrics["deletions"].value + metrics["insertions"].value
     )
     assert ("attention_in_word" in metrics) == ("ctc" not in name.split(", ")[1:])
-    assert run.evaluate("dev").metrics == metrics
+    again = load(run.folder)
+    assert again.evaluate("dev").metrics == metrics and again.recipe == run.recipe
     page = (run.folder / "report.html").read_text()
     assert ("Cross-attention: target tokens to sound" in page) == ("attention_in_word" in metrics)
     assert "Attention weights of every layer" in page  # also where nothing is written
@@ -100,9 +93,8 @@ def test_every_model_trains_and_is_measured(name: str, run_of: Any, spoken: Path
 def test_predictions_do_not_depend_on_the_batch(name: str, run_of: Any, spoken: Path) -> None:
     run = run_of(name)
     names = [str(path) for path in sorted((spoken / "spoken" / "dev").glob("*.wav"))]
-    together = run.predict(names)
-    alone = [run.predict([name])[0] for name in names]
-    for prediction, expected in zip(together, alone, strict=True):
+    for name, prediction in zip(names, run.predict(names), strict=True):
+        (expected,) = run.predict([name])
         assert prediction.output == expected.output
         assert prediction.confidence == pytest.approx(expected.confidence, rel=1e-3)
 
@@ -227,14 +219,14 @@ def test_inspect_writes_pages_and_images(
 ) -> None:
     run = run_of("conformer, both")
     sounds = run.inputs(2)
-    said = [Path(prediction.input).stem for prediction in run.predict(sounds) if prediction.output]
-    assert said, "the output is empty"
+    names = [Path(prediction.input).stem for prediction in run.predict(sounds) if prediction.output]
+    assert names, "the output is empty"
     out = tmp_path / "pictures"
     assert main(["inspect", str(run.folder), *sounds, "--out", str(out)]) == 0
     printed = capsys.readouterr().out.split()
     pages = [path for path in printed if path.endswith(".html")]
     stems = [Path(path).stem.rpartition("-")[0] for path in pages]
-    assert stems == [stem.lower().replace("_", "-") for stem in said]
+    assert stems == [name.lower().replace("_", "-") for name in names]
     views = [f"-view-{number}.{kind}" for number in (1, 2, 3) for kind in ("svg", "png")]
     assert printed[:7] == [pages[0], *(pages[0].replace(".html", view) for view in views)]
     assert Path(printed[2]).read_bytes().startswith(b"\x89PNG")
@@ -259,7 +251,7 @@ def test_attention_without_a_decoder(run_of: Any, spoken: Path) -> None:
     assert replace(run, model=recurrent).attention(name) is None
 
 
-def test_stretches_need_word_times(
+def test_suffixes_need_word_times(
     run_of: Any, spoken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = read_utterances(spoken / "train.jsonl")
@@ -280,9 +272,8 @@ def test_stretches_need_word_times(
 
 def test_attention_of_a_part_of_a_sound(run_of: Any, spoken: Path) -> None:
     run = run_of("conformer, both")
-    loaded = load(run.folder)
     sound = next((spoken / "spoken" / "dev").glob("*.wav"))
-    whole, part = (loaded.attention(f"{sound}{stretch}") for stretch in ("", "#t=0.1,0.6"))
+    whole, part = (run.attention(f"{sound}{interval}") for interval in ("", "#t=0.1,0.6"))
     assert whole is not None and part is not None
     frames = [len(example.views[0].sound.spectrogram) for example in (whole, part)]
     assert frames[1] == 48 < frames[0]  # windows of 25 ms, every 10 ms, that fit in half a second
@@ -300,11 +291,9 @@ def test_times_and_conditions_need_a_recognizer(
 
 
 def test_a_resumed_run_sees_the_same_batches(spoken: Path, tmp_path: Path) -> None:
-    task, made = TASKS["transcribe"], recipe(spoken, CONFORMER)
-    splits = task.read_splits(made)
-    vocabulary = task.fit(made, splits["train"])
-    (stage,) = task.stages(made, splits, vocabulary, tmp_path)
-    (again,) = task.stages(made, splits, vocabulary, tmp_path)  # from the frames that were kept
+    run = initial_run(recipe(spoken, CONFORMER))
+    (stage,) = stages_of(run, tmp_path)
+    (again,) = stages_of(run, tmp_path)  # from the stored frames
     stage.batch(0)
     assert all(map(torch.equal, batches(stage, 5)[0], batches(again, 5)[0]))
     assert not torch.equal(batches(stage, 5)[0].source, batches(stage, 6)[0].source)
@@ -371,11 +360,3 @@ def test_bad_input_is_one_sentence(
     assert main(["train", str(tmp_path / "recipe.toml"), "--run", str(tmp_path / "run")]) == 2
     assert "expected at least 2" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-
-
-def test_a_loaded_run_predicts_the_same(run_of: Any, spoken: Path) -> None:
-    run = run_of("rnn with a short memory, both")
-    again = load(run.folder)
-    sound = str(next((spoken / "spoken" / "dev").glob("*.wav")))
-    assert again.predict([sound]) == run.predict([sound])
-    assert load_recipe(run.folder / "recipe.toml") == run.recipe

@@ -9,25 +9,27 @@ import pytest
 import sacrebleu
 import torch
 
+from harken import config
 from harken.cli.main import main
-from harken.decode.search import SearchConfig
+from harken.decode.search import SearchConfig, generate
+from harken.decode.stepper import Seq2SeqStepper
 from harken.encode.subwords import BytePairConfig
-from harken.encode.vocabulary import END, PAD, Vocabulary
+from harken.encode.vocabulary import END, Vocabulary
 from harken.errors import DataWarning, UserError
 from harken.formats.examples import Pair
 from harken.inspection.record import record
-from harken.recipe import load_recipe
+from harken.recipe import Recipe, load_recipe
 from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_sentences
-from harken.tasks.seq2seq import cross_entropy_loss, search_outputs
+from harken.tasks.seq2seq import cross_entropy_loss
 from harken.tasks.translate import (
     TranslateRecipe,
     TranslateTask,
     cut_between_words,
     encode_pairs,
 )
-from untrained import batches, bound_run
+from untrained import batches, initial_run, stages_of
 
 TASK = TranslateTask()
 RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
@@ -106,16 +108,8 @@ def test_nbest_is_sorted(run: Run) -> None:
 
 def test_predictions_do_not_depend_on_the_batch(run: Run, sentences: SentencesFiles) -> None:
     sources = sentences.test_source.read_text().splitlines()[:13]
-    together = run.predict(sources)
-    alone = [prediction for source in sources for prediction in run.predict([source])]
-    assert [prediction.output for prediction in together] == [
-        prediction.output for prediction in alone
-    ]
-
-
-def test_unknown_text_and_long_lines(run: Run) -> None:
-    inputs = ["the duck . " * 400, "שלום עולם", "é" * 300, "\U0001f986", "x"]
-    assert len(run.predict(inputs)) == len(inputs)
+    for source, prediction in zip(sources, run.predict(sources), strict=True):
+        assert run.predict([source])[0].output == prediction.output
 
 
 def test_a_long_source_is_cut_before_words() -> None:
@@ -140,11 +134,8 @@ def test_pairs_that_do_not_fit_are_left_out(sentences: SentencesFiles) -> None:
 
 
 def test_the_loss_equals_pytorch(sentences: SentencesFiles, tmp_path: Path) -> None:
-    recipe = recipe_of(sentences)
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    model = TASK.build(recipe, vocabulary.sizes).eval()
-    (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
+    untrained = initial_run(recipe_of(sentences))
+    model, (stage,) = untrained.model, stages_of(untrained, tmp_path)
     (batch,) = batches(stage, 2)
     assert batch.source.numel() <= 600 and batch.inputs.numel() <= 600
     theirs = torch.nn.CrossEntropyLoss(label_smoothing=0.1, reduction="sum")
@@ -192,7 +183,9 @@ def test_attention_equals_that_of_single_steps(run: Run) -> None:
     assert isinstance(run.vocabulary, Vocabulary)
     (source,) = run.vocabulary.encode(["the duck swims ."])
     inputs = torch.tensor([source.tolist()]), torch.ones(1, len(source)).bool()
-    ((best,),) = search_outputs(run.model, *inputs, run.recipe.search)
+    stepper, limit = Seq2SeqStepper(run.model, END), run.model.max_target
+    search = run.recipe.search
+    ((best,),) = generate(stepper, *inputs, search=search, end=END, max_tokens=limit)
     present = torch.ones(1, 1, dtype=torch.bool)
     rows = []
     with torch.inference_mode():
@@ -204,45 +197,31 @@ def test_attention_equals_that_of_single_steps(run: Run) -> None:
     np.testing.assert_allclose(cross.layers[0].weights, torch.stack(rows, dim=1).numpy(), atol=1e-5)
 
 
-def test_attention_of_long_and_empty_inputs(run: Run) -> None:
-    example = run.attention("the duck . " * 400)
+def test_unknown_long_and_empty_inputs(run: Run) -> None:
+    inputs = ["the duck . " * 400, "שלום עולם", "é" * 300, "\U0001f986", "x"]
+    assert len(run.predict(inputs)) == len(inputs)
+    example = run.attention(inputs[0])
     assert example is not None
     cross, *_ = view_attention(run.model, example)
     assert len(cross.view.keys) <= 40 and len(cross.view.queries) <= 50
     assert run.attention("") is None
-
-
-def test_evaluation_of_a_blank_source(run: Run) -> None:
     evaluation = run.predictor.evaluate([Pair(" ", "nothing")])
     assert evaluation.example is not None and run.attention(evaluation.example) is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "sets",
-    [
-        ("model.decoder.kind=rnn", "model.decoder.hidden=24", "model.encoder.kind=gru"),
-        ("model.encoder.kind=gated",),
-    ],
-    ids=["rnn", "cnn"],
+    "model",
+    ["{encoder={kind='gru'},decoder={kind='rnn',hidden=24,width=24}}", "{encoder={kind='gated'}}"],
 )
 def test_other_encoders_and_decoders_learn(
-    sets: tuple[str, ...], sentences: SentencesFiles, tmp_path: Path
+    model: str, sentences: SentencesFiles, tmp_path: Path
 ) -> None:
-    text = RECIPE.read_text()
-    for kind in ("encoder", "decoder"):
-        if any(setting.startswith(f"model.{kind}.kind") for setting in sets):
-            head, rest = text.split(f"[model.{kind}]\n")
-            text = head + rest[rest.index("\n[") :] if "\n[" in rest else head
-    path = tmp_path / "recipe.toml"
-    path.write_text(text)
     small = [setting for setting in SMALL if not setting.startswith("model.")]
-    recipe = load_recipe(path, [*files(sentences), *small, *sets, "model.decoder.width=24"])
-    assert isinstance(recipe, TranslateRecipe)
-    splits = TASK.read_splits(recipe)
-    vocabulary = TASK.fit(recipe, splits["train"])
-    model = TASK.build(recipe, vocabulary.sizes)
-    (stage,) = TASK.stages(recipe, splits, vocabulary, tmp_path)
+    sets = ["task=translate", *files(sentences), *small, f"model={model}"]
+    recipe = config.loads(Recipe, "", base=tmp_path, overrides=sets)
+    untrained = initial_run(recipe)
+    model, (stage,) = untrained.model.train(), stages_of(untrained, tmp_path)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     losses = []
     for step in range(15):
@@ -253,10 +232,5 @@ def test_other_encoders_and_decoders_learn(
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.9 * losses[0]
-    (prediction,) = bound_run(recipe, vocabulary, model).predict(["the duck swims ."])
+    (prediction,) = untrained.predict(["the duck swims ."])
     assert prediction.output and 0 <= prediction.confidence < 1
-
-
-def test_special_tokens(run: Run) -> None:
-    assert isinstance(run.vocabulary, Vocabulary)
-    assert run.vocabulary.pieces([PAD, END]) == ["<pad>", "<end>"]

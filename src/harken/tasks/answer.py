@@ -6,7 +6,7 @@
 `?` is <mask> and `.` is <end>. The vocabulary is fitted on the texts and the training questions.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -24,7 +24,6 @@ from harken.batch.ragged import Numbers, ragged
 from harken.batch.shards import TokenShards, write_shards
 from harken.batch.views import ViewsConfig
 from harken.config import MAX_BATCH, MAX_SEED, bounded
-from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import LMStepper, NonEmptyStepper, TokenHypothesis
 from harken.encode.subwords import BytePairConfig, TokenizerConfig
@@ -42,10 +41,10 @@ from harken.measure.scored_answers import Answer, exact_matches, majority_answer
 from harken.models.gpt import GPT, GPTConfig
 from harken.synthetic.fictional_names import fictional_names
 from harken.tasks.attention_view import AttentionExample, causal_example, output_title
-from harken.tasks.prediction import Evaluation, Indices, Prediction, prediction_of, truncation_of
+from harken.tasks.prediction import Evaluation, Prediction, prediction_of, truncation_of
 from harken.tasks.probe import ProbeSizes, random_text_batch, token_sizes
-from harken.tasks.seq2seq import Prompt, input_batches, search_tokens
-from harken.tasks.task import Layout, Predictor, Splits, Task, require_share, warn_unfit
+from harken.tasks.seq2seq import Prompt, search_tokens
+from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, require_share, warn_unfit
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.runtime import RuntimeConfig
 
@@ -141,44 +140,38 @@ class AnswerRecipe:
 class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
     """A trained question answering model."""
 
-    def predict(
-        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
-    ) -> Iterator[Prediction]:
-        for questions, keys in input_batches(inputs, indices, BATCH_SIZE):
-            prompts = self._prompts(questions)
-            beams = self._search(prompts, nbest, keys)
-            for question, prompt, beam in zip(questions, prompts, beams, strict=True):
-                yield prediction_of(question, beam, self.vocabulary, nbest, prompt.truncation)
+    batch_size = BATCH_SIZE
+
+    def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
+        for question, (prompt, beam) in zip(inputs, self._search(inputs, nbest, keys), strict=True):
+            yield prediction_of(question, beam, self.vocabulary, nbest, prompt.truncation)
 
     def evaluate(self, examples: Sequence[Question], condition: str | None = None) -> Evaluation:
-        training = [question.question for question in self.splits["train"]]
-        answers = [question.answer for question in self.splits["train"]]
-        template = question_template(training)
-        known = known_answers(list(map(template.name, training)), answers)
-        questions = [question.question for question in examples]
-        expected = [question.answer for question in examples]
-        predictions = list(self.predict(questions))
+        training, train_answers = split_questions(self.splits["train"])
+        questions, expected = split_questions(examples)
+        template, majority = question_template(training), majority_answer(train_answers)
+        known = known_answers(list(map(template.name, training)), train_answers)
 
         def answer_of(prediction: Prediction) -> Answer:
             name = template.name(prediction.input)
             return Answer(name, prediction.output, prediction.confidence)
 
-        given = [answer_of(prediction) for prediction in predictions]
-        correct = exact_matches([answer.answer for answer in given], expected)
-        majority = majority_answer(answers)
+        predictions = list(self.predict(questions))
+        answers = [answer_of(prediction) for prediction in predictions]
+        correct = exact_matches([answer.answer for answer in answers], expected)
         count, seed = min(MAX_FICTIONAL, len(examples)), self.recipe.seed
-        names = fictional_names(known.names, [answer.name for answer in given], count, seed)
+        names = fictional_names(known.names, [answer.name for answer in answers], count, seed)
         # Indices after those of the examples, so that the samples are independent.
         indices = range(len(examples), len(examples) + len(names))
-        invented = self.predict([template.ask(name) for name in names], indices=indices)
+        fictional = self.predict([template.ask(name) for name in names], indices=indices)
         question_of = {template.name(question): question for question in (*training, *questions)}
         samples, notes, honesty = measure_honesty(
-            given,
+            answers,
             expected,
             known,
             frame=str(template),
             embed=lambda names: self.states([question_of[name] for name in names]),
-            invented=[answer_of(prediction) for prediction in invented],
+            invented=list(map(answer_of, fictional)),
             seed=seed,
         )
         return Evaluation(
@@ -200,8 +193,7 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
 
     def attention(self, text: str) -> AttentionExample:
         """Return the attention over a question, <mask> and the predicted answer with <end>."""
-        (prompt,) = self._prompts([text])
-        ((best, *_),) = self._search([prompt])
+        ((prompt, (best, *_)),) = self._search([text])
         answer = [*best.tokens, END][: self.max_answer_tokens]
         (output,) = self.vocabulary.decode([best.tokens])
         tokens, title = [*prompt.tokens.tolist(), *answer], f"{text} → {output_title(output)}"
@@ -218,13 +210,12 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
             rows = by_length[start : start + BATCH_SIZE]
             tokens, present = pad(ragged([prompts[row] for row in rows]), PAD)
             last = present.sum(dim=1) - 1
-            read = model.states(tokens.to(self.device))[torch.arange(len(rows)), last]
-            states[rows] = read.float().cpu().numpy()
+            at_mask = model.states(tokens.to(self.device))[torch.arange(len(rows)), last]
+            states[rows] = at_mask.float().cpu().numpy()
         return states
 
     @property
     def max_answer_tokens(self) -> int:
-        """The maximum number of tokens of an answer."""
         return min(self.recipe.search.max_tokens or MAX_ANSWER_TOKENS, self.model.length // 2)
 
     def _prompts(self, questions: Sequence[str]) -> list[Prompt]:
@@ -232,25 +223,30 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         return encode_prompts(questions, self.vocabulary, max_prompt)
 
     def _search(
-        self, prompts: Sequence[Prompt], nbest: int = 1, keys: Sequence[SampleKey] | None = None
-    ) -> list[list[TokenHypothesis]]:
-        """Return the best answers to each prompt, searched in one batch."""
+        self, questions: Sequence[str], nbest: int = 1, keys: Keys | None = None
+    ) -> list[tuple[Prompt, list[TokenHypothesis]]]:
+        """Return the prompt of each question with its best answers, searched in one batch."""
         stepper = NonEmptyStepper(LMStepper(self.model.eval()), END)
-        rows, search = [prompt.tokens for prompt in prompts], self.recipe.search
-        limit = self.max_answer_tokens
-        return search_tokens(stepper, rows, self.device, search, limit, nbest, keys)
+        prompts, search = self._prompts(questions), self.recipe.search
+        rows, limit = [prompt.tokens for prompt in prompts], self.max_answer_tokens
+        beams = search_tokens(stepper, rows, self.device, search, limit, nbest, keys)
+        return list(zip(prompts, beams, strict=True))
 
 
 def encode_prompts(
     questions: Sequence[str], vocabulary: Vocabulary, max_length: int
 ) -> list[Prompt]:
-    """Return questions with <mask> of at most `max_length` tokens; the end of a long one."""
-    kept = max_length - 1
+    """Return `question <mask>`; of a long question, the last tokens that fit `max_length`."""
+    limit = max_length - 1
     encoded = vocabulary.encode([question.strip() for question in questions])
-    return [
-        Prompt(np.append(tokens[-kept:], MASK), truncation_of(min(kept, n), n, "last"))
-        for tokens, n in ((tokens, len(tokens)) for tokens in encoded)
-    ]
+    lengths = ((min(limit, len(row)), len(row)) for row in encoded)
+    truncations = (truncation_of(read, total, "last") for read, total in lengths)
+    return list(map(Prompt, (np.append(row[-limit:], MASK) for row in encoded), truncations))
+
+
+def split_questions(examples: Sequence[Question]) -> tuple[list[str], list[str]]:
+    """Return the questions and the answers."""
+    return [example.question for example in examples], [example.answer for example in examples]
 
 
 class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
@@ -299,8 +295,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         pretrain, finetune = recipe.training.pretrain, recipe.training.finetune
         training = encode_questions(splits["train"], vocabulary, recipe.model.max_length)
         sampler = BucketSampler(training.sequences.lengths, finetune.batch_tokens, recipe.seed)
-        questions = [question.question for question in splits["dev"]]
-        answers = [question.answer for question in splits["dev"]]
+        questions, answers = split_questions(splits["dev"])
 
         def question_batch(step: int) -> list[TokenBatch]:
             return [next_token_batch(*training.take(sampler.batch(step)), PAD)]
@@ -329,8 +324,8 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
                 pack=pretrain.pack,
                 seed=recipe.seed,
             )
-            batches = pretraining.batch
-            stages.insert(0, stage("reading", pretrain, batches, answer_loss, dev_accuracy))
+            reading = stage("reading", pretrain, pretraining.batch, answer_loss, dev_accuracy)
+            stages.insert(0, reading)
         return stages
 
     def probe_sizes(self, recipe: AnswerRecipe, rows: int | None, length: int | None) -> ProbeSizes:
@@ -348,14 +343,12 @@ def encode_questions(
     questions: Sequence[Question], vocabulary: Vocabulary, max_length: int
 ) -> PromptedSequences:
     """Return sequences `question <mask> answer <end>`, of which the answers are targets."""
-    half = max_length // 2
-    encoded = vocabulary.encode([question.answer for question in questions])
-    answers = [np.append(answer, END)[:half] for answer in encoded]
-    prompts = encode_prompts([question.question for question in questions], vocabulary, half)
-    pairs = list(zip(prompts, answers, encoded, strict=True))
-    unfit = sum(prompt.truncation is not None or len(full) >= half for prompt, _, full in pairs)
+    half, (texts, answers) = max_length // 2, split_questions(questions)
+    prompts = encode_prompts(texts, vocabulary, half)
+    pairs = list(zip(prompts, vocabulary.encode(answers), strict=True))
+    unfit = sum(prompt.truncation is not None or len(answer) >= half for prompt, answer in pairs)
     warn_unfit(unfit, len(questions), "questions", "truncated")
-    sequences = [np.append(prompt.tokens, answer) for prompt, answer, _ in pairs]
+    sequences = [np.append(prompt.tokens, [*answer, END][:half]) for prompt, answer in pairs]
     first_targets = np.array([len(prompt.tokens) for prompt in prompts])
     return PromptedSequences(ragged(sequences), first_targets)
 
@@ -365,10 +358,9 @@ def read_texts(path: Path) -> Iterator[str]:
     return (line.text for line in read_lines(path))
 
 
-def encode_all(texts: Iterable[str], vocabulary: Vocabulary) -> Iterator[Numbers]:
+def encode_all(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[Numbers]:
     """Yield the tokens of each text, in constant memory."""
-    pending = iter(texts)
-    while batch := list(islice(pending, BATCH_TEXTS)):
+    while batch := list(islice(texts, BATCH_TEXTS)):
         yield from vocabulary.encode(batch)
 
 

@@ -79,11 +79,11 @@ def output_title(text: str) -> str:
 
 
 def self_view(
-    what: str, names: Sequence[str], matches: Callable[[str], bool] = any_path
+    unit: str, labels: Sequence[str], matches: Callable[[str], bool] = any_path
 ) -> AttentionView:
-    """Return the view of self-attention over the input."""
+    """Return the view of self-attention over the input, whose parts are called `unit`."""
     kind = "Encoder self-attention" if matches is is_encoder_attention else "Self-attention"
-    return AttentionView(f"{kind}: {what}", matches, names, names)
+    return AttentionView(f"{kind}: {unit}", matches, labels, labels)
 
 
 def causal_example(

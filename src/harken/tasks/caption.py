@@ -10,7 +10,8 @@ references. If the captions have boxes, the evaluation measures whether words at
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache as cached
-from functools import partial
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,8 @@ from harken.augment.affine import random_affine
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import Seq2SeqBatch, shift_targets
 from harken.batch.ragged import ragged
-from harken.decode.sampling import SampleKey
-from harken.decode.search import SearchConfig
-from harken.decode.stepper import TokenHypothesis
+from harken.decode.search import SearchConfig, generate
+from harken.decode.stepper import Seq2SeqStepper
 from harken.encode.pixels import PixelsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.formats.arrays import read_pictures
@@ -38,27 +38,17 @@ from harken.measure.edit_distance import align_texts
 from harken.models.captioner import Captioner
 from harken.tasks.attention_view import AttentionExample, ImageView, output_title, self_view
 from harken.tasks.caption_data import (
-    BATCH_SIZE,
     CaptionExample,
     CaptionRecipe,
     encode_captions,
-    image_files,
-    image_key,
+    image_batches,
     load_images,
-    open_array,
-    read_examples,
     resize_once,
 )
-from harken.tasks.prediction import Evaluation, Indices, Prediction, prediction_of
+from harken.tasks.prediction import Evaluation, Prediction, prediction_of
 from harken.tasks.probe import ProbeSizes, random_seq2seq_batch
-from harken.tasks.seq2seq import (
-    cross_entropy_loss,
-    decoder_inputs,
-    input_batches,
-    output_views,
-    search_outputs,
-)
-from harken.tasks.task import Layout, Predictor, Splits, Task, file_calls
+from harken.tasks.seq2seq import Beams, cross_entropy_loss, decoder_inputs, max_tokens, output_views
+from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, file_calls, sample_keys
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
 DEV_IMAGES = 300  # captioned greedily at each evaluation during training
@@ -92,15 +82,13 @@ beam = {search.beam}
 class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
     """A trained captioner."""
 
-    def predict(
-        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
-    ) -> Iterator[Prediction]:
+    def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         """Caption image files, or rows of arrays such as test.npz#7."""
         load_named = self._loader()
-        for names, keys in input_batches(inputs, indices, BATCH_SIZE):
-            images = np.concatenate([load_named(name) for name in names])
-            beams = self._search(images, nbest, keys)
-            for name, beam in zip(names, beams, strict=True):
+        for batch in image_batches(len(inputs)):
+            images = np.concatenate(list(map(load_named, inputs[batch])))
+            beams = self._search(images, nbest, keys[batch])
+            for name, beam in zip(inputs[batch], beams, strict=True):
                 yield prediction_of(name, beam, self.vocabulary, nbest)
 
     def evaluate(
@@ -157,22 +145,19 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
             ),
         )
 
-    def search_examples(self, examples: Sequence[CaptionExample]) -> list[list[TokenHypothesis]]:
+    def search_examples(self, examples: Sequence[CaptionExample]) -> Beams:
         """Return the best captions of each image."""
-        beams: list[list[TokenHypothesis]] = []
-        for start in range(0, len(examples), BATCH_SIZE):
-            batch = examples[start : start + BATCH_SIZE]
-            keys = [(index,) for index in range(start, start + len(batch))]
-            beams += self._search(load_images(batch), keys=keys)
-        return beams
+        keys, batches = sample_keys(examples), image_batches(len(examples))
+        beams = (self._search(load_images(examples[part]), keys=keys[part]) for part in batches)
+        return list(chain.from_iterable(beams))
 
     @torch.inference_mode()
-    def _search(
-        self, images: Numbers, nbest: int = 1, keys: Sequence[SampleKey] | None = None
-    ) -> list[list[TokenHypothesis]]:
-        model = self.model.eval()
-        encoded = model.encode(self._encode(images))
-        return search_outputs(model, *encoded, self.recipe.search, nbest, keys)
+    def _search(self, images: Numbers, nbest: int = 1, keys: Keys | None = None) -> Beams:
+        model, search = self.model.eval(), self.recipe.search
+        memory, present = model.encode(self._encode(images))
+        limits = {"end": END, "max_tokens": max_tokens(model, search), "nbest": nbest}
+        stepper = Seq2SeqStepper(model, END)
+        return generate(stepper, memory, present, search=search, keys=keys, **limits)
 
     def _word_attention(
         self, examples: Sequence[CaptionExample], outputs: Sequence[Sequence[int]]
@@ -180,13 +165,11 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         """Return the attention of each word of these captions, averaged over the last layer."""
         model, front, attention = self.model.eval(), self.model.frontend, []
         centers = grid_centers(front.columns, front.rows, front.stride, front.offset)
-        for start in range(0, len(examples), BATCH_SIZE):
-            texts = outputs[start : start + BATCH_SIZE]
+        for batch in image_batches(len(examples)):
             with torch.inference_mode():
-                images = load_images(examples[start : start + BATCH_SIZE])
-                encoded = model.encode(self._encode(images))
-            weights = forced_cross_attention(model, *encoded, texts, END)
-            for text, heads in zip(texts, weights, strict=True):
+                encoded = model.encode(self._encode(load_images(examples[batch])))
+            weights = forced_cross_attention(model, *encoded, outputs[batch], END)
+            for text, heads in zip(outputs[batch], weights, strict=True):
                 words = np.array(self.vocabulary.word_indices(text), dtype=np.int64)
                 mean = heads.mean(dim=0).cpu().numpy().astype(np.float64)
                 attention.append(ImageAttention(weights=mean, words=words, centers=centers))
@@ -194,10 +177,10 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
 
     def _loader(self) -> Callable[[str], Numbers]:
         """Return a function that loads images by name and opens each array once."""
-        arrays = cached(partial(open_array, self.recipe))
-        return lambda name: picture_named(name, image_files(self.recipe), arrays)
+        files, arrays = self.recipe.image_files, cached(self.recipe.open_array)
+        return lambda name: picture_named(name, files, arrays)
 
-    def _encode(self, images: Numbers) -> Float[Tensor, "B first second third"]:
+    def _encode(self, images: Numbers) -> Float[Tensor, "B *axes"]:
         return self.recipe.encode.images.encode(images).to(self.device)
 
 
@@ -229,10 +212,11 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
     )
 
     def read_file(self, recipe: CaptionRecipe, path: Path) -> list[CaptionExample]:
-        return read_examples(recipe, path)
+        return recipe.read_examples(path)
 
     def read_splits(self, recipe: CaptionRecipe) -> Splits[CaptionExample]:
-        return Splits(recipe.data, partial(read_examples, recipe), seed=recipe.seed, key=image_key)
+        read, key = recipe.read_examples, attrgetter("key")
+        return Splits(recipe.data, read, seed=recipe.seed, key=key)
 
     def input(self, example: CaptionExample) -> str:
         return example.name

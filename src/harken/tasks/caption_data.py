@@ -122,16 +122,79 @@ class CaptionRecipe:
         size = self.encode.images
         return ImageSizes(channels=size.channels, columns=size.columns, rows=size.rows)
 
+    @property
+    def image_files(self) -> ImageFiles | None:
+        """How image files are read; None for a model of feature maps."""
+        size = self.encode.images
+        if isinstance(size, FeatureMapsConfig):
+            return None
+        columns, rows, channels = size.columns, size.rows, size.channels
+        return ImageFiles(columns=columns, rows=rows, channels=channels, fit=size.fit)
+
+    def open_array(self, path: Path) -> Pictures | FeatureMaps:
+        """Open an array whose images or feature maps have the size of the recipe."""
+        size, names = self.encode.images, ("columns", "rows", "channels")
+        array: Pictures | FeatureMaps
+        if isinstance(size, FeatureMapsConfig):
+            array = read_maps(path, scale=self.data.feature_scale)
+        else:
+            array = read_pictures(path)
+        actual, expected = ([getattr(record, name) for name in names] for record in (array, size))
+        if actual != expected:
+            pairs = zip(names, actual, strict=True)
+            sizes = " ".join(f"encode.images.{name}={size}" for name, size in pairs)
+            raise UserError(
+                f"{path}: wrong columns, rows and channels (expected {expected}, got {actual})",
+                fix=f"train with the overrides {sizes}",
+            )
+        return array
+
+    def read_examples(self, file: CaptionSplit | Path) -> list["CaptionExample"]:
+        """Read captions and find their images."""
+        captions, listed = (
+            (file.captions, file.image_list) if isinstance(file, CaptionSplit) else (file, None)
+        )
+        require_file(captions)
+        sibling = captions.with_suffix(".npz")
+        array = self.data.features or (sibling if is_file(sibling) else self.data.images)
+        source = ImageRows(array=self.open_array(array)) if array else self.image_files
+        assert source is not None, "a recipe with feature maps names their array"
+        rows = len(source.array) if isinstance(source, ImageRows) else None
+        folder, names = self.data.image_folder, self.data.array_names
+        return [
+            CaptionExample(
+                name=source.name(item.image),
+                captions=item.captions,
+                boxes=item.boxes,
+                image=item.image,
+                source=source,
+            )
+            for item in read_captions(
+                captions, folder=folder, rows=rows, names=names, listed=listed
+            )
+        ]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionExample:
-    """An image with its captions; comparisons ignore the size at which it is read."""
+    """An image with its captions; equality ignores where and at which size the image is read."""
 
     name: str  # a file, or a row of an array such as train.npz#7
     captions: tuple[str, ...]
     boxes: tuple[Box, ...] = ()  # of each word of the only caption; empty if unknown
     image: Path | int = field(compare=False, repr=False)
     source: ImageSource = field(compare=False, repr=False)
+
+    @property
+    def key(self) -> str:
+        """The name of the image, without its folder; examples are held out by it."""
+        image = self.image
+        return "/".join(image.parts[-2:]) if isinstance(image, Path) else f"#{image}"
+
+
+def image_batches(count: int) -> list[slice]:
+    """Return the slices that divide `count` images into batches."""
+    return [slice(start, start + BATCH_SIZE) for start in range(0, count, BATCH_SIZE)]
 
 
 def load_images(examples: Sequence[CaptionExample]) -> Numbers:
@@ -151,8 +214,8 @@ def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[Cap
         # Not memory-mapped: if the disk is full, writing to a mapped file kills the process.
         with replacing(path) as unfinished, unfinished.open("wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
-            for start in range(0, len(examples), BATCH_SIZE):
-                file.write(load_images(examples[start : start + BATCH_SIZE]).tobytes())
+            for batch in image_batches(len(examples)):
+                file.write(load_images(examples[batch]).tobytes())
     source = ImageRows(array=read_pictures(path))
     return [replace(example, image=row, source=source) for row, example in enumerate(examples)]
 
@@ -175,63 +238,3 @@ def encode_captions(
         )
     warn_unfit(len(pairs) - len(fits), len(pairs), "captions")
     return [tokens for tokens, _ in fits], [index for _, index in fits]
-
-
-def image_key(example: CaptionExample) -> str:
-    """Return a key of an image that depends neither on its folder nor on its captions."""
-    image = example.image
-    return "/".join(image.parts[-2:]) if isinstance(image, Path) else f"#{image}"
-
-
-def read_examples(recipe: CaptionRecipe, file: CaptionSplit | Path) -> list[CaptionExample]:
-    """Read captions and find their images."""
-    data = recipe.data
-    captions, listed = (
-        (file.captions, file.image_list) if isinstance(file, CaptionSplit) else (file, None)
-    )
-    require_file(captions)
-    sibling = captions.with_suffix(".npz")
-    array = data.features or (sibling if is_file(sibling) else data.images)
-    source = ImageRows(array=open_array(recipe, array)) if array else image_files(recipe)
-    assert source is not None, "a recipe with feature maps names their array"
-    rows = len(source.array) if isinstance(source, ImageRows) else None
-    examples = read_captions(
-        captions, folder=data.image_folder, rows=rows, names=data.array_names, listed=listed
-    )
-    return [
-        CaptionExample(
-            name=source.name(item.image),
-            captions=item.captions,
-            boxes=item.boxes,
-            image=item.image,
-            source=source,
-        )
-        for item in examples
-    ]
-
-
-def image_files(recipe: CaptionRecipe) -> ImageFiles | None:
-    """Return how image files are read; None for a model of feature maps."""
-    size = recipe.encode.images
-    if isinstance(size, FeatureMapsConfig):
-        return None
-    return ImageFiles(columns=size.columns, rows=size.rows, channels=size.channels, fit=size.fit)
-
-
-def open_array(recipe: CaptionRecipe, path: Path) -> Pictures | FeatureMaps:
-    """Open an array whose images or feature maps have the size of the recipe."""
-    size = recipe.encode.images
-    array: Pictures | FeatureMaps
-    if isinstance(size, FeatureMapsConfig):
-        array = read_maps(path, scale=recipe.data.feature_scale)
-    else:
-        array = read_pictures(path)
-    names = ("columns", "rows", "channels")
-    actual, expected = ([getattr(record, name) for name in names] for record in (array, size))
-    if actual != expected:
-        sizes = [f"encode.images.{name}={size}" for name, size in zip(names, actual, strict=True)]
-        raise UserError(
-            f"{path}: wrong columns, rows and channels (expected {expected}, got {actual})",
-            fix=f"train with the overrides {' '.join(sizes)}",
-        )
-    return array

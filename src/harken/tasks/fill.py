@@ -20,17 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from harken.batch import cloze
 from harken.batch.bucketing import BucketSampler, rng
-from harken.batch.cloze import (
-    ClozeBatch,
-    ClozeQueries,
-    choose_blanks,
-    cut_evenly,
-    length_batches,
-    mask_one_by_one,
-    mask_together,
-    words_read,
-)
+from harken.batch.cloze import ClozeBatch, ClozeQueries, mask_together
 from harken.batch.ragged import Numbers, Ragged, ragged, ragged_indices, ragged_slices
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary, VocabularySizes
@@ -44,27 +36,21 @@ from harken.measure.interval import Sample
 from harken.measure.ngrams import Trigrams
 from harken.models.cloze import BiRNNClozeConfig, ClozeConfig, ClozeModel
 from harken.tasks.attention_view import AttentionExample, self_view
-from harken.tasks.prediction import (
-    Evaluation,
-    Indices,
-    Prediction,
-    ranked_prediction,
-    truncation_of,
-)
+from harken.tasks.prediction import Evaluation, Prediction, ranked_prediction, truncation_of
 from harken.tasks.probe import ProbeSizes, random_tokens, token_sizes
-from harken.tasks.task import Layout, Predictor, SplitPaths, Splits, Task, file_calls
+from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
 
 DEV_BLANKS = 3_000  # at each evaluation during training
 BLANK = re.compile("_{2,}")
-AROUND = "around the blank"  # part of a long line that is read
+AROUND = "around the blank"  # the part of a long line that the model reads
 PLACEHOLDER = -1  # token of a blank
 MAX_LENGTH = 512  # words per row, for a model without a limit
 MAX_BLANKS = 20_000  # in an evaluation
-EVALUATION_SEED = 0  # chooses them, so that all runs are measured on the same blanks
-MAX_KEPT = 2_000  # predictions in the report
+EVALUATION_SEED = 0  # of the choice of blanks, which is the same for all runs
+MAX_PREDICTIONS = 2_000  # predictions in the report
 BATCH_LINES = 256
 BATCH_WORDS = 8192  # in a batch of evaluation, padding included
 BATCH_LOGITS = 1 << 24  # in a product with the vocabulary: 64 MiB
@@ -112,27 +98,29 @@ class FillRecipe:
         """The share of words that are targets in training."""
         return 1.0 if self.model.together else self.training.mask_ratio
 
+    def cut(self, lines: Ragged) -> Ragged:
+        """Cut lines that are too long for the model into rows."""
+        return cloze.cut_evenly(lines, self.model.length or MAX_LENGTH)
+
 
 class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
     """A trained cloze model."""
 
-    def predict(
-        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
-    ) -> Iterator[Prediction]:
-        for start in range(0, len(inputs), BATCH_LINES):
-            texts = inputs[start : start + BATCH_LINES]
-            lines, blanks = encode_blanks(texts, self.vocabulary)
-            rows = self._rows(lines)
-            filled = self.fill(mask_together(rows, blanks), best=nbest)
-            owner, _ = ragged_indices(lines.lengths)
-            lengths = np.stack((words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
-            ends = np.searchsorted(owner[blanks], np.arange(1, len(texts)))
-            parts = zip(np.split(filled.words, ends), np.split(filled.logs, ends), strict=True)
-            for text, (kept, total), (words, logs) in zip(texts, lengths, parts, strict=True):
-                token_texts = [self.vocabulary.pieces(row) for row in words]
-                outputs, sums = best_combinations(token_texts, logs, nbest)
-                truncation = truncation_of(kept, total, AROUND, "words")
-                yield ranked_prediction(text, outputs, sums, nbest, truncation)
+    batch_size = BATCH_LINES
+
+    def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
+        lines, blanks = encode_blanks(inputs, self.vocabulary)
+        rows = self.recipe.cut(lines)
+        filled = self.fill(mask_together(rows, blanks), best=nbest)
+        owner, _ = ragged_indices(lines.lengths)
+        ends = np.searchsorted(owner[blanks], np.arange(1, len(inputs)))
+        lengths = np.stack((cloze.words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
+        by_line = np.split(filled.words, ends), np.split(filled.logs, ends)
+        for text, (read, total), words, logs in zip(inputs, lengths, *by_line, strict=True):
+            token_texts = [self.vocabulary.pieces(row) for row in words]
+            outputs, sums = best_combinations(token_texts, logs, nbest)
+            truncation = truncation_of(read, total, AROUND, "words")
+            yield ranked_prediction(text, outputs, sums, nbest, truncation)
 
     def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
         vocabulary = self.vocabulary
@@ -141,10 +129,10 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         filled = self.fill(self.queries(lines, chosen), best=BEST)
         training = ragged(vocabulary.encode(self.splits["train"]))
         trigrams = Trigrams(training, len(vocabulary), end=END, impossible=(PAD, MASK))
-        kept = choose_some(len(chosen), MAX_KEPT, EVALUATION_SEED)
-        blanked = self._blanked_texts(examples, lines, chosen[kept])
-        words = vocabulary.pieces(filled.words[kept, 0].tolist())
-        confidences = np.exp(filled.logs[kept, 0]).tolist()
+        shown = choose_some(len(chosen), MAX_PREDICTIONS, EVALUATION_SEED)
+        blanked = self._blanked_texts(examples, lines, chosen[shown])
+        words = vocabulary.pieces(filled.words[shown, 0].tolist())
+        confidences = np.exp(filled.logs[shown, 0]).tolist()
         return Evaluation(
             n=len(chosen),
             samples=cloze_samples(lines, chosen, filled, trigrams),
@@ -162,7 +150,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         if not has_attention(self.model):
             return None
         (prediction,) = self.predict([text])
-        first = mask_together(self._rows(line), blanks).take(np.arange(1))
+        first = mask_together(self.recipe.cut(line), blanks).take(np.arange(1))
         batch = first.batch(PAD).to(self.device)
         masked = batch.tokens[0].masked_fill(batch.blanks[0], MASK).tolist()
         return AttentionExample(
@@ -173,9 +161,9 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         )
 
     def queries(self, lines: Ragged, chosen: Numbers) -> ClozeQueries:
-        """Blank each chosen word alone, or together if a word's logits do not depend on words."""
-        mask = mask_together if self.recipe.model.together else mask_one_by_one
-        return mask(self._rows(lines), chosen)
+        """Blank each chosen word alone, or all if the model does not read the words it predicts."""
+        mask = mask_together if self.recipe.model.together else cloze.mask_one_by_one
+        return mask(self.recipe.cut(lines), chosen)
 
     @torch.inference_mode()
     def fill(self, queries: ClozeQueries, best: int) -> ClozePredictions:
@@ -188,7 +176,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         logs, true_logs = np.zeros((total, best)), np.zeros(total)
         size = max(1, BATCH_LOGITS // entries)
         starts = np.cumsum(counts) - counts
-        for rows in length_batches(queries.rows.lengths, BATCH_WORDS):
+        for rows in cloze.length_batches(queries.rows.lengths, BATCH_WORDS):
             batch = queries.take(rows).batch(PAD).to(self.device)
             states = model.states(batch.tokens, batch.present, batch.blanks)
             blanks = ragged_slices(np.arange(total), starts[rows], counts[rows])
@@ -202,27 +190,25 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
                 words[at], logs[at] = top.indices.cpu(), top.values.cpu()
         return ClozePredictions(words, logs, true_logs)
 
-    def _rows(self, lines: Ragged) -> Ragged:
-        return cut_evenly(lines, self.recipe.model.length or MAX_LENGTH)
-
     def _blanked_texts(
         self, texts: Sequence[str], lines: Ragged, chosen: Numbers
     ) -> list[tuple[str, str]]:
         """Return the text of the row with ___, and the blanked word, for words by flat index."""
+        rows = self.recipe.cut(lines)
         line_of, index = ragged_indices(lines.lengths)
-        rows = self._rows(lines)
         row_of, index_in_row = ragged_indices(rows.lengths)
-        split = {line: split_words(texts[line]) for line in np.unique(line_of[chosen])}
-        blanked = []
-        for at in chosen:
-            words, text = split[line_of[at]], texts[line_of[at]]
-            first = index[at] - index_in_row[at]
-            last = first + rows.lengths[row_of[at]] - 1
-            word = words[index[at]]
-            before = text[words[first].start : word.start]
-            after = text[word.stop : words[last].stop]
-            blanked.append((f"{before}___{after}", word.text))
-        return blanked
+        first = index - index_in_row
+        spans = [slice(first[at], first[at] + rows.lengths[row_of[at]]) for at in chosen]
+        return list(
+            map(blank_word, [texts[line_of[at]] for at in chosen], index_in_row[chosen], spans)
+        )
+
+
+def blank_word(text: str, index: int, span: slice = slice(None)) -> tuple[str, str]:
+    """Return a span of the words of a text with ___ for the word at an index, and this word."""
+    words = split_words(text)[span]
+    word = words[index]
+    return f"{text[words[0].start : word.start]}___{text[word.stop : words[-1].stop]}", word.text
 
 
 def choose_some(count: int, limit: int, seed: int) -> Numbers:
@@ -283,7 +269,7 @@ def cloze_samples(
 
 
 def cloze_notes(lines: Ragged, chosen: Numbers, vocabulary: Vocabulary) -> dict[str, str]:
-    """Explanations of the metrics."""
+    """Return explanations of the metrics."""
     unknown = float(np.mean(lines.values[chosen] == UNKNOWN))
     notes = {
         "accuracy": "blanks whose most probable word is the true one. One word or punctuation mark "
@@ -317,20 +303,25 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         return [line.text for line in read_lines(path)]
 
     def read_splits(self, recipe: FillRecipe) -> Splits[str]:
-        read, check = partial(self.read_file, recipe), partial(require_words, recipe)
-        return Splits(recipe.data, read, seed=recipe.seed, check_train=check)
+        def require_words(texts: Sequence[str]) -> None:
+            if not recipe.encode.knows_any(texts):
+                raise UserError(
+                    f"{recipe.data.train}: no word occurs {recipe.encode.min_count} times in "
+                    f"{len(texts)} training lines",
+                    fix="add lines, or set encode.min_count = 1",
+                )
+
+        read = partial(self.read_file, recipe)
+        return Splits(recipe.data, read, seed=recipe.seed, check_train=require_words)
 
     def input(self, example: str) -> str:
         """Return the line with its middle word blanked."""
-        words = split_words(example)
-        if not words:
-            return ""
-        word = words[len(words) // 2]
-        return f"{example[words[0].start : word.start]}___{example[word.stop : words[-1].stop]}"
+        count = len(split_words(example))
+        return blank_word(example, count // 2)[0] if count else ""
 
     def target(self, example: str) -> str:
-        words = split_words(example)
-        return words[len(words) // 2].text if words else ""
+        count = len(split_words(example))
+        return blank_word(example, count // 2)[1] if count else ""
 
     def fit(self, recipe: FillRecipe, train: Sequence[str]) -> Vocabulary:
         return recipe.encode.fit(train)
@@ -344,13 +335,14 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         training = recipe.training
         dev = ragged(vocabulary.encode(splits["dev"]))
         chosen = choose_some(len(dev.values), DEV_BLANKS, recipe.seed)
-        train = ragged(vocabulary.encode(splits["train"]))
-        rows = cut_evenly(train, recipe.model.length or MAX_LENGTH)
+        rows = recipe.cut(ragged(vocabulary.encode(splits["train"])))
         sampler = BucketSampler(rows.lengths, training.batch_tokens, recipe.seed)
 
         def batch(step: int) -> list[ClozeBatch]:
             texts = rows.take(sampler.batch(step))
-            blanked = choose_blanks(texts.lengths, recipe.blanked_share, rng(recipe.seed, step))
+            blanked = cloze.choose_blanks(
+                texts.lengths, recipe.blanked_share, rng(recipe.seed, step)
+            )
             return [ClozeQueries(texts, blanked).batch(PAD)]
 
         def dev_accuracy(model: ClozeModel) -> float:
@@ -372,16 +364,6 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         words = random_tokens(generator, vocabulary.entries, *shape)
         batch = ClozeBatch(words, torch.ones(shape, dtype=torch.bool), blanks, words[blanks])
         return micro_batch(batch, cloze_loss)
-
-
-def require_words(recipe: FillRecipe, texts: Sequence[str]) -> None:
-    """Raise unless a word of the training lines is frequent enough for the vocabulary."""
-    if not recipe.encode.knows_any(texts):
-        raise UserError(
-            f"{recipe.data.train}: no word occurs {recipe.encode.min_count} times in {len(texts)} "
-            "training lines",
-            fix="add lines, or set encode.min_count = 1",
-        )
 
 
 def cloze_loss(model: ClozeModel, batch: ClozeBatch) -> Tensor:

@@ -35,17 +35,10 @@ from harken.measure.perplexity import TokenLosses, mean_nats
 from harken.models.gpt import GPT, GPTConfig
 from harken.models.recurrent_lm import FixedStateLM, LanguageModelConfig
 from harken.tasks.attention_view import AttentionExample, next_token_example
-from harken.tasks.prediction import (
-    Evaluation,
-    Indices,
-    Prediction,
-    Table,
-    ranked_prediction,
-    truncation_of,
-)
+from harken.tasks.prediction import Evaluation, Prediction, Table, ranked_prediction, truncation_of
 from harken.tasks.probe import ProbeSizes, random_text_batch, target_losses, token_sizes
-from harken.tasks.seq2seq import Prompt, input_batches, search_tokens
-from harken.tasks.task import Layout, Predictor, SplitPaths, Splits, Task, file_calls
+from harken.tasks.seq2seq import Prompt, search_tokens
+from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.runtime import RuntimeConfig
 
@@ -55,7 +48,7 @@ MAX_NEW_TOKENS = 200  # of a continuation, if the recipe does not set it
 BATCH_SIZE = 32  # prompts in a search
 BATCH_TOKENS = 4096  # in a batch of evaluation
 MAX_CHUNK = 4096  # tokens; longer chunks, such as text without spaces, are cut
-SHOWN, SHOWN_CHARACTERS, SHOWN_TOKENS = 3, 64, 100  # continuations, of prompts, of continuations
+SAMPLES, PROMPT_CHARACTERS, SAMPLE_TOKENS = 3, 64, 100  # of the continuations in the report
 
 AnyLanguageModel = GPT | FixedStateLM
 TEMPLATE = """\
@@ -137,28 +130,27 @@ def suggest_dropout(recipe: LanguageModelRecipe, splits: Splits[str]) -> dict[st
 class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, AnyLanguageModel]):
     """A trained language model."""
 
+    batch_size = BATCH_SIZE
+
     @property
     def stream(self) -> Stream:
         return Stream(self.vocabulary, self.recipe.data.documents)
 
-    def predict(
-        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
-    ) -> Iterator[Prediction]:
+    def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         model, search, stream = self.model.eval(), self.recipe.search, self.stream
-        max_tokens = search.max_tokens or MAX_NEW_TOKENS
+        limit, max_prompt = search.max_tokens or MAX_NEW_TOKENS, None
         if model.length is not None:
             # At least a quarter of the context is left for the prompt.
-            max_tokens = min(max_tokens, model.length - model.length // 4)
-        max_prompt = None if model.length is None else model.length - max_tokens
-        for texts, keys in input_batches(inputs, indices, BATCH_SIZE):
-            prompts = [self._prompt(text, max_prompt) for text in texts]
-            rows, stepper = [prompt.tokens for prompt in prompts], LMStepper(model)
-            beams = search_tokens(stepper, rows, self.device, search, max_tokens, nbest, keys)
-            for text, prompt, beam in zip(texts, prompts, beams, strict=True):
-                tokens = [hypothesis.tokens for hypothesis in beam]
-                outputs = stream.continuations(prompt.tokens, tokens)
-                logs = [hypothesis.log_probability for hypothesis in beam]
-                yield ranked_prediction(text, outputs, logs, nbest, prompt.truncation)
+            limit = min(limit, model.length - model.length // 4)
+            max_prompt = model.length - limit
+        prompts = [self._prompt(text, max_prompt) for text in inputs]
+        rows = [prompt.tokens for prompt in prompts]
+        beams = search_tokens(LMStepper(model), rows, self.device, search, limit, nbest, keys)
+        for text, prompt, beam in zip(inputs, prompts, beams, strict=True):
+            tokens = [hypothesis.tokens for hypothesis in beam]
+            outputs = stream.continuations(prompt.tokens, tokens)
+            logs = [hypothesis.log_probability for hypothesis in beam]
+            yield ranked_prediction(text, outputs, logs, nbest, prompt.truncation)
 
     def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
         window, stream = self.recipe.window, self.stream
@@ -169,12 +161,10 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             for stride in (window - window // 2, window)
         )
         continuations = self._continuations(examples)
+        nats_disjoint = mean_nats(disjoint.nats, disjoint.tokens)
         return Evaluation(
             n=len(overlapping.nats),
-            samples={
-                **overlapping.samples(),
-                "nats_disjoint": mean_nats(disjoint.nats, disjoint.tokens),
-            },
+            samples={**overlapping.samples(), "nats_disjoint": nats_disjoint},
             notes=self._notes(len(tokens) - 1),
             tables=[continuations],
             example=str(continuations.rows[0][0]),
@@ -197,9 +187,9 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         return Prompt(tokens[-limit:], truncation_of(min(limit, total), total, "last"))
 
     def _continuations(self, examples: Sequence[str]) -> Table:
-        chosen = np.linspace(0, len(examples), SHOWN, endpoint=False, dtype=int)
-        prompts = [examples[index][:SHOWN_CHARACTERS] for index in dict.fromkeys(chosen.tolist())]
-        search = SearchConfig(temperature=0.8, max_tokens=SHOWN_TOKENS)
+        spread = np.linspace(0, len(examples), SAMPLES, endpoint=False, dtype=int)
+        prompts = [examples[index][:PROMPT_CHARACTERS] for index in dict.fromkeys(spread.tolist())]
+        search = SearchConfig(temperature=0.8, max_tokens=SAMPLE_TOKENS)
         recipe = replace(self.recipe, search=search)
         sampling = LanguageModelPredictor(recipe, self.splits, self.vocabulary, self.model)
         return Table(
@@ -226,22 +216,16 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         }
 
 
-def losses(model: AnyLanguageModel, batch: TokenBatch) -> Float[Tensor, "targets"]:
-    """Return the cross-entropy of each counted target, in reading order."""
-    return target_losses(model, batch.targets, batch.inputs)
-
-
 @torch.inference_mode()
 def token_nats(
     model: AnyLanguageModel, stream: Numbers, window: int, stride: int
 ) -> Float[np.ndarray, "targets"]:
     """Return the nats of each token except the first, in windows that start `stride` apart."""
-    model.eval()
-    device = next(model.parameters()).device
-    rows = max(1, BATCH_TOKENS // window)
+    device, rows = next(model.eval().parameters()).device, max(1, BATCH_TOKENS // window)
     batches = sliding_batches(stream, sliding_windows(len(stream), window, stride), rows, PAD)
-    nats = [losses(model, batch.to(device)).double().cpu().numpy() for batch in batches]
-    return np.concatenate(nats)
+    on_device = (batch.to(device) for batch in batches)
+    nats = [target_losses(model, batch.targets, batch.inputs) for batch in on_device]
+    return np.concatenate([row.double().cpu().numpy() for row in nats])
 
 
 def chunk_losses(
@@ -280,14 +264,12 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         return split_chunks(read_whole(path))
 
     def read_splits(self, recipe: LanguageModelRecipe) -> Splits[str]:
-        path = recipe.data.train
-
         def hold_out_end(texts: Sequence[str], share: float) -> tuple[list[str], list[str]]:
             if recipe.data.documents == "lines":
-                count = train_size(len(texts), share, path, "lines")
+                count = train_size(len(texts), share, recipe.data.train, "lines")
                 return list(texts[:count]), list(texts[count:])
             text = " ".join(texts)
-            count = train_size(len(text), share, path, "characters")
+            count = train_size(len(text), share, recipe.data.train, "characters")
             return split_chunks(text[:count]), split_chunks(text[count:])
 
         return Splits(recipe.data, partial(self.read_file, recipe), split=hold_out_end)
@@ -317,16 +299,13 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         def negative_nats(model: AnyLanguageModel) -> float:
             return -float(token_nats(model, held_out, recipe.window, recipe.window).mean())
 
-        def batch(step: int) -> list[TokenBatch]:
-            return [windows.batch(step)]
-
-        return [stage("text", training, batch, lm_loss, negative_nats)]
+        return [stage("text", training, lambda step: [windows.batch(step)], lm_loss, negative_nats)]
 
     def probe_sizes(
         self, recipe: LanguageModelRecipe, rows: int | None, length: int | None
     ) -> ProbeSizes:
-        config = recipe.training
-        return token_sizes(config, rows, length or recipe.window, config.batch_tokens)
+        tokens = recipe.training.batch_tokens
+        return token_sizes(recipe.training, rows, length or recipe.window, tokens)
 
     def probe(
         self, recipe: LanguageModelRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
@@ -336,7 +315,7 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
 
 def lm_loss(model: AnyLanguageModel, batch: TokenBatch) -> Tensor:
     """Return the cross-entropy, summed over the counted targets."""
-    return losses(model, batch).sum()
+    return target_losses(model, batch.targets, batch.inputs).sum()
 
 
 def random_text(rows: int, length: int, vocabulary: int) -> MicroBatch[AnyLanguageModel]:
@@ -344,12 +323,12 @@ def random_text(rows: int, length: int, vocabulary: int) -> MicroBatch[AnyLangua
     return micro_batch(random_text_batch(rows, length, vocabulary), lm_loss)
 
 
-def train_size(count: int, share: float, path: Path, what: str) -> int:
+def train_size(count: int, share: float, path: Path, units: str) -> int:
     """Return how many lines or characters precede the share at the end, which is held out."""
     first = int((1 - share) * count)
     if not 0 < first < count:
         raise UserError(
-            f"{path}: {count} {what} are too few to hold out a share of {share}",
+            f"{path}: {count} {units} are too few to hold out a share of {share}",
             fix="add text, or name a file in data.dev",
         )
     return first

@@ -1,4 +1,4 @@
-"""Records of predictions and evaluations, the same for all tasks."""
+"""Predictions and evaluations, in the same form for all tasks."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,8 @@ from harken.measure.honesty import Honesty
 from harken.measure.interval import Estimate, Sample
 from harken.measure.scored_answers import exact_matches
 
-Indices = Sequence[int] | None
-"""Indices of the inputs in the list that they are taken from; None means 0, 1, 2, …"""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RankedOutput:
     """One of several outputs, with its log-probability."""
 
@@ -63,16 +60,12 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Evaluation:
-    """Metrics over n examples, the main metric first, with the prediction for each example.
-
-    `predictions` and `expected` have the same length; both are empty if the metrics do not compare
-    outputs.
-    """
+    """Metrics over n examples, the main metric first, with the prediction for each example."""
 
     n: int
     samples: Mapping[str, Sample]  # per-example counts of each metric, to compare runs
     notes: Mapping[str, str] = field(default_factory=dict)  # explanations of metrics
-    predictions: Sequence[Prediction] = ()
+    predictions: Sequence[Prediction] = ()  # empty if the metrics do not compare outputs
     expected: Sequence[str] = ()
     tables: Sequence[Table] = ()
     honesty: Honesty | None = None  # confidence on unknown entities (task `answer`)
@@ -97,11 +90,13 @@ class Evaluation:
 
 def first_correct(predictions: Sequence[Prediction], expected: Sequence[str]) -> str:
     """Return the input of the first correct output; empty outputs only if all are empty."""
-    pairs = list(zip(predictions, expected, strict=True))
-    pairs = [pair for pair in pairs if pair[0].output] or pairs
-    outputs = [prediction.output for prediction, _ in pairs]
-    correct = exact_matches(outputs, [text for _, text in pairs])
-    return pairs[correct.index(True) if any(correct) else 0][0].input
+    outputs = [prediction.output for prediction in predictions]
+    correct = exact_matches(outputs, expected)
+    ranks = [
+        (not prediction.output, not right)
+        for prediction, right in zip(predictions, correct, strict=True)
+    ]
+    return predictions[ranks.index(min(ranks))].input
 
 
 def truncation_of(kept: int, total: int, part: str, unit: str = "tokens") -> Truncation | None:
@@ -126,18 +121,12 @@ def ranked_prediction(
     text: str,
     outputs: Sequence[str],
     log_probabilities: Sequence[float],
-    nbest: int,
-    truncation: Truncation | None,
+    nbest: int = 1,
+    truncation: Truncation | None = None,
 ) -> Prediction:
     """Return the prediction from outputs, the best first."""
-    ranked = [
-        RankedOutput(output=output, log_probability=log_probability)
-        for output, log_probability in zip(outputs, log_probabilities, strict=True)
-    ]
+    confidence = math.exp(log_probabilities[0])
+    ranked = list(map(RankedOutput, outputs, log_probabilities)) if nbest > 1 else ()
     return Prediction(
-        input=text,
-        output=outputs[0],
-        confidence=math.exp(log_probabilities[0]),
-        nbest=ranked if nbest > 1 else (),
-        truncation=truncation,
+        input=text, output=outputs[0], confidence=confidence, nbest=ranked, truncation=truncation
     )

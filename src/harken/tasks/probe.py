@@ -1,4 +1,4 @@
-"""Random batches without padding, with which the cost of a training step is measured."""
+"""Random batches to measure the cost of a training step, and the loss of tokens."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

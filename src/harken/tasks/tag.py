@@ -22,17 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from harken.batch import tagging
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import IGNORE_INDEX, TokenBatch
 from harken.batch.ragged import ragged_indices
-from harken.batch.tagging import (
-    TaggedBatch,
-    neighbor_batch,
-    sentence_windows,
-    tagged_batch,
-    unk_dropout,
-    word_corpus,
-)
+from harken.batch.tagging import TaggedBatch, sentence_windows, tagged_batch, word_corpus
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.encode.vocabulary import PAD, UNKNOWN, VocabularySizes
 from harken.encode.words import WordVocabulary, WordVocabularyConfig
@@ -45,9 +39,9 @@ from harken.measure.interval import Sample
 from harken.measure.tagging import Tags, confusions, pair_counts, tag_accuracy, tag_scores
 from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
 from harken.tasks.attention_view import AttentionExample, self_view
-from harken.tasks.prediction import Evaluation, Indices, Prediction, Table, truncation_of
+from harken.tasks.prediction import Evaluation, Prediction, Table, truncation_of
 from harken.tasks.probe import ProbeSizes, random_tokens, token_sizes
-from harken.tasks.task import Layout, Predictor, SplitPaths, Splits, Task, file_calls
+from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
@@ -147,9 +141,7 @@ class TaggedSentence(NamedTuple):
 class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
     """A trained tagger."""
 
-    def predict(
-        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
-    ) -> Iterator[Prediction]:
+    def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         if nbest > 1:
             problem = f"nbest: task 'tag' predicts one tag per word (expected 1, got {nbest})"
             raise OptionError(problem, fix="leave nbest out")
@@ -191,15 +183,14 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
     def tag(self, sentences: Sequence[Sequence[str]]) -> Iterator[TaggedSentence]:
         """Tag each sentence, in order."""
         for start in range(0, len(sentences), BATCH_SIZE):
-            yield from self._tag_chunk(sentences[start : start + BATCH_SIZE])
+            yield from self._tag_batch(sentences[start : start + BATCH_SIZE])
 
     @torch.inference_mode()
-    def _tag_chunk(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
+    def _tag_batch(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
         model = self.model.eval()
         corpus = word_corpus(*self.vocabulary.encode(sentences))
         windows = sentence_windows(corpus.lengths, model.length or MAX_LENGTH)
-        best = np.zeros(len(corpus.rows), dtype=np.int64)
-        log_probabilities = np.zeros(len(corpus.rows))
+        best, best_logs = np.zeros(len(corpus.rows), dtype=np.int64), np.zeros(len(corpus.rows))
         sampler = BucketSampler(windows.lengths, BATCH_WORDS, seed=0)
         for step in takewhile(lambda step: sampler.epoch(step) < 1, count()):
             chosen = sampler.batch(step)
@@ -210,13 +201,10 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
                 column = windows.skipped[chosen][row] + index
                 word = windows.starts[chosen][row] + column
                 best[word] = tags.cpu().numpy()[row, column]
-                log_probabilities[word] = logs.cpu().numpy()[row, column]
-        ends = np.cumsum(corpus.lengths)[:-1]
-        names, sentence_logs = self.vocabulary.tags, np.split(log_probabilities, ends)
-        return [
-            TaggedSentence([names[tag] for tag in tags], logs.tolist())
-            for tags, logs in zip(np.split(best, ends), sentence_logs, strict=True)
-        ]
+                best_logs[word] = logs.cpu().numpy()[row, column]
+        names, ends = self.vocabulary.tags, np.cumsum(corpus.lengths)[:-1]
+        pairs = zip(np.split(best, ends), np.split(best_logs, ends), strict=True)
+        return [TaggedSentence([names[tag] for tag in tags], logs.tolist()) for tags, logs in pairs]
 
 
 def tag_prediction(text: str, words: Sequence[str], tagged: TaggedSentence) -> Prediction:
@@ -234,8 +222,7 @@ def tag_samples(
     examples: Sequence[Sentence], predicted: Tags, vocabulary: WordVocabulary
 ) -> dict[str, Sample]:
     """Return the accuracy on all, known and unknown words, and that of a baseline."""
-    expected = [sentence.tags for sentence in examples]
-    words = [sentence.words for sentence in examples]
+    expected, words = [item.tags for item in examples], [item.words for item in examples]
     samples = {"accuracy": tag_accuracy(expected, predicted)}
     for name, known in (("known_words", True), ("unknown_words", False)):
         counted = [[(word in vocabulary.known) == known for word in sentence] for sentence in words]
@@ -255,10 +242,8 @@ def tag_notes(examples: Sequence[Sentence], vocabulary: WordVocabulary) -> dict[
         "majority_tag": "baseline: each word's most frequent training tag; unknown words get "
         f"{vocabulary.majority_tag}",
     }
-    unseen = Counter(
-        tag for sentence in examples for tag in sentence.tags if tag not in vocabulary.tag_counts
-    )
-    if unseen:
+    tags = Counter(tag for sentence in examples for tag in sentence.tags)
+    if unseen := Counter({tag: tags[tag] for tag in tags if tag not in vocabulary.tag_counts}):
         notes["unseen_tags"] = (
             f"{unseen.total()} words have tags that do not occur in training: "
             f"{', '.join(sorted(unseen))}; they count as wrong"
@@ -271,16 +256,12 @@ def tag_tables(examples: Sequence[Sentence], predicted: Tags) -> list[Table]:
     tags = chain.from_iterable(sentence.tags for sentence in examples)
     pairs = pair_counts(tags, chain.from_iterable(predicted))
     wrong = [(*row[:3], f"{row.share:.1%}") for row in confusions(pairs, MAX_CONFUSIONS)]
-    scores = [
-        (tag, *(f"{share:.1%}" for share in shares), words)
-        for tag, *shares, words in tag_scores(pairs)
-    ]
-    header = ("expected", "predicted", "words", "share of expected")
-    score_header = ("tag", "precision", "recall", "F1", "words")
-    return [
-        Table(title="Confusions", header=header, rows=wrong),
-        Table(title="Scores by tag", header=score_header, rows=scores),
-    ]
+    rows = tag_scores(pairs)
+    scores = [(tag, *(f"{share:.1%}" for share in shares), words) for tag, *shares, words in rows]
+    wrong_header = ("expected", "predicted", "words", "share of expected")
+    header = ("tag", "precision", "recall", "F1", "words")
+    confused = Table(title="Confusions", header=wrong_header, rows=wrong)
+    return [confused, Table(title="Scores by tag", header=header, rows=scores)]
 
 
 class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
@@ -337,8 +318,8 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
 
         def batch(step: int) -> list[TaggedBatch]:
             tagged = tagged_batch(corpus, windows, sampler.batch(step), PAD)
-            counts, generator = vocabulary.row_counts, rng(seed, step)
-            return [unk_dropout(tagged, counts, config.unk_dropout, UNKNOWN, generator)]
+            counts, rate = vocabulary.row_counts, config.unk_dropout
+            return [tagging.unk_dropout(tagged, counts, rate, UNKNOWN, rng(seed, step))]
 
         def dev_accuracy(model: Tagger) -> float:
             tagged = TagPredictor(recipe, splits, vocabulary, model).tag(words)
@@ -350,10 +331,10 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
             long_sampler = BucketSampler(long_windows.lengths, vectors.batch_tokens, seed)
 
             def cbow_batch(step: int) -> list[TokenBatch]:
-                indices = long_sampler.batch(step)
-                return [neighbor_batch(tagged_batch(corpus, long_windows, indices, PAD))]
+                tagged = tagged_batch(corpus, long_windows, long_sampler.batch(step), PAD)
+                return [tagging.neighbor_batch(tagged)]
 
-            stages.insert(0, stage("vectors", vectors, cbow_batch, neighbors_loss))
+            stages.insert(0, stage("vectors", vectors, cbow_batch, cbow_loss))
         return stages
 
     def probe_sizes(self, recipe: TagRecipe, rows: int | None, length: int | None) -> ProbeSizes:
@@ -370,10 +351,9 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
         generator, shape = torch.Generator().manual_seed(0), (letters["B"], letters["T"])
         forms = torch.arange(letters["B"] * letters["T"]).view(shape)
         spellings = random_tokens(generator, vocabulary.characters, forms.numel(), letters["W"])
-        present = torch.ones(shape, dtype=torch.bool)
         tags = random_tokens(generator, vocabulary.tags, *shape)
         words = random_tokens(generator, vocabulary.entries, *shape)
-        spelled = torch.ones_like(spellings, dtype=torch.bool)
+        spelled, present = (torch.ones(size, dtype=torch.bool) for size in (spellings.shape, shape))
         return micro_batch(TaggedBatch(words, forms, spellings, spelled, present, tags), tags_loss)
 
 
@@ -384,7 +364,7 @@ def tags_loss(model: Tagger, batch: TaggedBatch) -> Tensor:
     return F.cross_entropy(logits[counted].float(), batch.tags[counted], reduction="sum")
 
 
-def neighbors_loss(model: Tagger, batch: TokenBatch) -> Tensor:
+def cbow_loss(model: Tagger, batch: TokenBatch) -> Tensor:
     """Return the cross-entropy of CBOW, summed over the words that have neighbors."""
     counted = batch.targets != IGNORE_INDEX
     return cross_entropy_(model(batch.inputs, words_at=counted), batch.targets[counted]).sum()

@@ -5,7 +5,7 @@ A task is one file with a subclass of `Task` and a `Predictor`, and one line in 
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -14,13 +14,17 @@ from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
 import torch
 from torch import nn
 
+from harken.decode.sampling import SampleKey
 from harken.encode.vocabulary import VocabularySizes
 from harken.errors import DataWarning, UserError
 from harken.formats.split import hold_out
 from harken.tasks.attention_view import AttentionExample
-from harken.tasks.prediction import Evaluation, Indices, Prediction
+from harken.tasks.prediction import Evaluation, Prediction
 from harken.tasks.probe import ProbeSizes
 from harken.training.loop import MicroBatch, Stage
+
+Indices = Sequence[int] | None  # of inputs in the list that they are taken from; None: 0, 1, 2, …
+Keys = Sequence[SampleKey]  # what the samples of inputs depend on, in addition to the seed
 
 
 class TaskVocabulary(Protocol):
@@ -83,21 +87,20 @@ class Splits(Mapping[str, Sequence[E]]):
         check_train: Callable[[Sequence[E]], None] = lambda train: None,
     ) -> None:
         """A share for `dev` holds out examples by `key`, or as `split(examples, share)` does."""
-        read_whole, dev = cache(partial(read_train or read, data.train)), data.dev
-        divide = split or partial(hold_out, seed=seed, key=key)
-        divided = cache(lambda share: divide(read_whole(), share))
+        dev, divide = data.dev, split or partial(hold_out, seed=seed, key=key)
 
         @cache
+        def divided() -> tuple[Sequence[E], Sequence[E]]:
+            examples = (read_train or read)(data.train)
+            return divide(examples, dev) if isinstance(dev, float) else (examples, ())
+
         def train() -> Sequence[E]:
-            examples = divided(dev)[0] if isinstance(dev, float) else read_whole()
-            check_train(examples)
-            return examples
+            check_train(divided()[0])
+            return divided()[0]
 
         self._readers: dict[str, Callable[[], Sequence[E]]] = {
-            "train": train,
-            "dev": (lambda: divided(dev)[1])
-            if isinstance(dev, float)
-            else cache(partial(read, dev)),
+            "train": cache(train),
+            "dev": (lambda: divided()[1]) if isinstance(dev, float) else cache(partial(read, dev)),
         }
         if data.test is not None:
             self._readers["test"] = cache(partial(read, data.test))
@@ -138,12 +141,12 @@ class Predictor(ABC, Generic[R, E, V, M]):
     splits: Splits[E]  # for baselines, which are computed from the training examples
     vocabulary: V
     model: M
+    batch_size: ClassVar[int | None] = None  # inputs of `predict_batch`; None: all
 
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    @abstractmethod
     def predict(
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
@@ -152,6 +155,15 @@ class Predictor(ABC, Generic[R, E, V, M]):
         A sample depends on the seed and the index of its input. `times` requests the start and end
         of each word; it is only set for speech recognition.
         """
+        keys = sample_keys(inputs, indices)
+        size = self.batch_size or max(1, len(inputs))
+        for start in range(0, len(inputs), size):
+            batch = slice(start, start + size)
+            yield from self.predict_batch(inputs[batch], keys[batch], nbest)
+
+    @abstractmethod
+    def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterable[Prediction]:
+        """Return one prediction per input, in order; `keys` seed their samples."""
 
     @abstractmethod
     def evaluate(self, examples: Sequence[E], condition: str | None = None) -> Evaluation:
@@ -216,10 +228,15 @@ class Task(ABC, Generic[R, E, V, M]):
         """Return a random batch without padding, with the training loss."""
 
 
-def require_share(dev: object, what: str = "a file") -> None:
+def require_share(dev: object, files: str = "a file") -> None:
     """Raise if `dev` is a number that is not a share."""
     if isinstance(dev, float) and not 0 < dev < 1:
-        raise ValueError(f"dev = {dev} is not a share (expected {what} or a number in (0, 1))")
+        raise ValueError(f"dev = {dev} is not a share (expected {files} or a number in (0, 1))")
+
+
+def sample_keys(inputs: Sequence[object], indices: Indices = None) -> list[SampleKey]:
+    """Return a key for each input: its index."""
+    return [(index,) for index in (range(len(inputs)) if indices is None else indices)]
 
 
 def file_calls(single: str, train: str, dev: str, test: str) -> dict[str, tuple[str, ...]]:
@@ -231,8 +248,8 @@ def file_calls(single: str, train: str, dev: str, test: str) -> dict[str, tuple[
     }
 
 
-def warn_unfit(count: int, total: int, what: str, done: str = "left out of training") -> None:
+def warn_unfit(count: int, total: int, examples: str, fate: str = "left out of training") -> None:
     """Warn that some training examples are too long, or too short, for the model."""
     if count:
-        message = f"{count:,} of {total:,} {what} do not fit the model and are {done}"
+        message = f"{count:,} of {total:,} {examples} do not fit the model and are {fate}"
         warnings.warn(message, DataWarning, stacklevel=3)

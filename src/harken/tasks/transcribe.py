@@ -9,41 +9,45 @@ Frames are computed once for each speed and stored in the run folder. A sound th
 the model's limit is cut where it is quietest; training leaves such sounds out.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from harken.augment.equalizer import equalize
 from harken.augment.specaugment import augment
+from harken.augment.speed import change_speed
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import IGNORE_INDEX, Seq2SeqBatch, shift_targets
-from harken.batch.ragged import ragged
+from harken.batch.ragged import Numbers, ragged
+from harken.batch.shards import FrameShards, write_frames
 from harken.decode.joint import SpeechSearchConfig
+from harken.encode.filterbank import frames_of
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
+from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.manifest import read_utterances
-from harken.formats.sound import name_of
+from harken.formats.sound import Sounds, name_of, sound_rate, sound_seconds
 from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
 from harken.models.recognizer import BLANK, SpeechRecognizer
 from harken.tasks.probe import ProbeSizes, random_seq2seq_batch
-from harken.tasks.task import Layout, Splits, Task, file_calls
-from harken.tasks.transcribe_data import (
-    TranscribeRecipe,
-    TranscribeStage,
-    fitting_utterances,
-    stored_frames,
-    suggest_speech,
-    utterance_key,
-)
-from harken.tasks.transcribe_predictor import SpeechPredictor
+from harken.tasks.task import Layout, Splits, Task, file_calls, warn_unfit
+from harken.tasks.transcribe_predictor import SpeechPredictor, TranscribeRecipe, TranscribeStage
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
 DEV_UTTERANCES = 200  # transcribed greedily at each evaluation during training
 PROBE_FRAMES, FRAMES_PER_TOKEN = 400, 16  # 4 s, one frame every 10 ms
+SAMPLED_SOUNDS = 200  # whose headers `harken new` reads
+LONG_SECONDS = 2.0  # median length above which SpecAugment helps
+SMALL_HOURS = 1.0  # of sound, below which a smaller model is enough
+MAX_RATE = 16_000  # samples per second; speech has little above 8 kHz
+CLOSED_WORDS = 100  # distinct words, up to which each word is a token
 TEMPLATE = """
 [encode.filterbank]
 sample_rate = {encode.filterbank.sample_rate}    # Hz; files at other rates are resampled
@@ -72,6 +76,76 @@ spec_augment.frequency_masks = {training.speech.spec_augment.frequency_masks}
 [search]
 beam = {search.beam}
 """
+
+
+def suggest_speech(recipe: TranscribeRecipe, splits: Splits[Utterance]) -> dict[str, object]:
+    """Suggest sample rate, bands, tokens, model size and augmentation for the recordings."""
+    utterances = splits["train"]
+    sample = utterances[:: -(-len(utterances) // SAMPLED_SOUNDS)]
+    rates = Counter(sound_rate(utterance.audio) for utterance in sample)
+    rate = min(rates.most_common(1)[0][0], MAX_RATE)
+    ends = (sound_seconds(item.audio) if item.end is None else item.end for item in sample)
+    seconds = [end - item.start for end, item in zip(ends, sample, strict=True)]
+    is_long = median(seconds) > LONG_SECONDS
+    words = Counter(word for utterance in utterances for word in utterance.text.split())
+    is_closed = len(words) <= CLOSED_WORDS and words.total() >= 10 * len(words)
+    chosen: dict[str, object] = {
+        "encode.filterbank.sample_rate": rate,
+        "encode.filterbank.mel_bins": 80 if rate > 8000 else 40,
+        # The mean of a short word is mostly its vowel.
+        "encode.filterbank.normalize": "mean_and_variance" if is_long else "level",
+        "encode.tokenizer.kind": "words" if is_closed else "characters",
+    }
+    if not is_long:
+        augment = "training.speech.spec_augment"
+        chosen |= {f"{augment}.time_masks": 0, f"{augment}.frequency_masks": 0}
+    if sum(seconds) / len(seconds) * len(utterances) < SMALL_HOURS * 3600:
+        chosen |= {"model.width": 64, "model.frontend.channels": 16, "model.encoder.layers": 3}
+    return chosen
+
+
+def utterance_key(utterance: Utterance) -> str:
+    """Return a key that depends neither on the folder nor on the text of an utterance."""
+    return f"{'/'.join(utterance.audio.parts[-2:])}#t={utterance.start}"
+
+
+def stored_frames(
+    recipe: TranscribeRecipe, utterances: Sequence[Utterance], folder: Path
+) -> FrameShards:
+    """Compute and store the frames of all utterances, once per speed."""
+    sound = recipe.encode.filterbank
+    if not folder.is_dir():
+        sounds = Sounds(utterances, sound.sample_rate, recipe.data.max_seconds)
+        changed = (
+            change_speed(signal, sound.sample_rate, speed)
+            for speed in recipe.training.speech.speeds
+            for signal in sounds
+        )
+        frames = (sound_frames.numpy() for sound_frames in frames_of(changed, sound))
+        write_frames(folder, frames, sound.mel_bins)
+    return FrameShards(folder)
+
+
+def fitting_utterances(
+    recipe: TranscribeRecipe, lengths: Numbers, texts: Sequence[Numbers]
+) -> Numbers:
+    """Return the indices of utterances that are neither too long nor too short for the model."""
+    model, limit = recipe.model, getattr(recipe.model.encoder, "max_length", None)
+    states = -(-lengths // model.frontend.subsampling)
+    fits = (lengths > 0) & (states <= (limit or np.inf))
+    tokens = np.array(list(map(len, texts)))
+    if model.ctc:  # a blank between equal tokens
+        fits &= tokens + [int((text[1:] == text[:-1]).sum()) for text in texts] <= states
+    if model.decoder is not None:
+        fits &= tokens < model.decoder.max_length
+    if not fits.any():
+        raise UserError(
+            f"none of {len(texts)} training utterances fits the model",
+            fix="set model.frontend.subsampling = 2 for fast speech, or raise "
+            "model.encoder.max_length for long sounds",
+        )
+    warn_unfit(int((~fits).sum()), len(texts), "utterances")
+    return np.flatnonzero(fits)
 
 
 class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):

@@ -1,59 +1,53 @@
-"""Transcribe sounds, predict the times of words, and evaluate both.
+"""The recipe of the task `transcribe`, and its predictor of transcripts and word times.
 
 A sound that is longer than the model's limit is cut where it is quietest, and the transcripts of
 its chunks are joined.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from harken.augment.conditions import apply_condition, parse_condition
+from harken.augment.equalizer import RandomEqualizerConfig
+from harken.augment.specaugment import SpecAugmentConfig
+from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.alignment import align, peaks, spans_around, word_spans
 from harken.decode.ctc import Span
-from harken.decode.joint import decoding_mode, search_speech
+from harken.decode.joint import SpeechSearchConfig, decoding_mode, search_speech
 from harken.decode.sampling import SampleKey
 from harken.decode.stepper import TokenHypothesis, concatenate
 from harken.encode.filterbank import FilterbankConfig, frames_of
+from harken.encode.subwords import CharactersConfig, TokenizerConfig
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.sound import Signal, Sounds, name_of, signal_of
+from harken.formats.sound import MAX_SECONDS, Signal, Sounds, name_of, signal_of
 from harken.inspection.record import has_attention
 from harken.inspection.refs import is_encoder_attention
 from harken.inspection.search_attention import forced_cross_attention
-from harken.measure.edit_distance import (
-    EditOp,
-    align_texts,
-    confusion_counts,
-    count_edits,
-    edits_by_speaker,
-    transcription_samples,
-)
+from harken.measure import edit_distance
+from harken.measure.edit_distance import EditOp, align_texts, transcription_samples
 from harken.measure.interval import share
 from harken.measure.scored_answers import exact_matches
 from harken.measure.tagging import confusions
 from harken.measure.word_times import NOTES, attention_in_words, time_error
-from harken.models.recognizer import BLANK, SpeechRecognizer
+from harken.models.recognizer import BLANK, RecognizerConfig, SpeechRecognizer
 from harken.models.seq2seq import EncoderOutput
 from harken.tasks.attention_view import AttentionExample, AudioView, output_title, self_view
-from harken.tasks.prediction import (
-    Evaluation,
-    Indices,
-    Prediction,
-    Table,
-    prediction_of,
-    truncation_of,
-)
-from harken.tasks.seq2seq import decoder_inputs, output_views, sample_keys
-from harken.tasks.task import Predictor
-from harken.tasks.transcribe_data import TranscribeRecipe
+from harken.tasks.prediction import Evaluation, Prediction, Table, prediction_of, truncation_of
+from harken.tasks.seq2seq import decoder_inputs, output_views
+from harken.tasks.task import Indices, Keys, Predictor, SplitPaths, sample_keys
+from harken.training.loop import StageConfig
+from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
+from harken.training.runtime import RuntimeConfig
 
 BATCH_SIZE = 16  # sounds
 MAX_TOKENS = 1000  # for a model without a decoder
@@ -61,6 +55,61 @@ QUIET_FRAMES = 10  # a sound is cut in the middle of the quietest window of this
 MAX_CONFUSIONS = 20  # rows of the table
 
 Frames = Float[Tensor, "S F"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeData(SplitPaths):
+    """Manifests of sound and text; a share for `dev` is of the utterances."""
+
+    max_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)  # longest segment, seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeEncoding:
+    """Sound to frames, text to tokens."""
+
+    filterbank: FilterbankConfig = FilterbankConfig(normalize="mean_and_variance")  # log-mel
+    tokenizer: TokenizerConfig = field(default_factory=CharactersConfig)  # of transcripts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeStage(StageConfig):
+    """Training on utterances: augmentation and loss."""
+
+    steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)  # optimizer steps
+    # Optimizer and learning rate.
+    optimizer: OptimizerConfig = MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.005))
+    batch_frames: int = bounded(6000, at_least=1, at_most=MAX_BATCH)  # frames per batch
+    ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # weight of CTC in the joint loss
+    label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the decoder's targets
+    speeds: tuple[float, ...] = bounded((0.9, 1.0, 1.1), at_least=0.5, at_most=2.0)  # perturbation
+    random_equalizer: RandomEqualizerConfig = RandomEqualizerConfig()  # spectral augmentation
+    spec_augment: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)  # SpecAugment
+
+    def __post_init__(self) -> None:
+        if not self.speeds:
+            raise ValueError("speeds is empty; [1.0] leaves every sound unchanged")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeTraining:
+    """The stage of training."""
+
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    speech: TranscribeStage = field(default_factory=TranscribeStage)  # the only stage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TranscribeRecipe:
+    """Recipe of the task `transcribe`."""
+
+    task: Literal["transcribe"] = "transcribe"  # speech recognition
+    seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
+    data: TranscribeData  # paths of the manifests
+    encode: TranscribeEncoding = field(default_factory=TranscribeEncoding)  # features, tokenizer
+    model: RecognizerConfig = field(default_factory=RecognizerConfig)  # architecture
+    training: TranscribeTraining = field(default_factory=TranscribeTraining)  # training stage
+    search: SpeechSearchConfig = SpeechSearchConfig()  # beam search or sampling
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +127,7 @@ class Chunk(NamedTuple):
 
     frames: Frames
     first: int  # index of the first frame
+    key: SampleKey = ()
 
 
 class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):
@@ -90,9 +140,14 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     def predict(
         self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
     ) -> Iterator[Prediction]:
+        return self.predict_batch(inputs, sample_keys(inputs, indices), nbest, times=times)
+
+    def predict_batch(
+        self, inputs: Sequence[str], keys: Keys, nbest: int, *, times: bool = False
+    ) -> Iterator[Prediction]:
         """Transcribe audio files or parts of them; `-` is stdin."""
         frames = frames_of(map(self._signal, inputs), self.filterbank)
-        transcripts = self.transcribe(frames, sample_keys(inputs, indices), nbest, times=times)
+        transcripts = self.transcribe(frames, keys, nbest, times=times)
         for name, transcript in zip(inputs, transcripts, strict=True):
             prediction = prediction_of(name, transcript.beam, self.vocabulary, nbest)
             yield replace(prediction, words=tuple(transcript.words))
@@ -164,43 +219,33 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         )
 
     def transcribe(
-        self,
-        sounds: Iterable[Frames],
-        keys: Iterable[SampleKey],
-        nbest: int = 1,
-        *,
-        times: bool = False,
+        self, sounds: Iterable[Frames], keys: Keys, nbest: int = 1, *, times: bool = False
     ) -> Iterator[Transcript]:
         """Transcribe each sound, in order; `keys` seed the sampling."""
         pending = zip(sounds, keys, strict=True)
         while batch := list(islice(pending, BATCH_SIZE)):
-            split = [cut_at_silence(frames, self.model.max_frames) for frames, _ in batch]
-            chunk_keys = [
-                (*key, index)
-                for (_, key), chunks in zip(batch, split, strict=True)
-                for index in range(len(chunks))
-            ]
-            flat = [chunk for chunks in split for chunk in chunks]
-            transcripts = iter(self._transcribe_chunks(flat, chunk_keys, nbest, times))
-            for chunks in split:
-                yield join_transcripts(list(islice(transcripts, len(chunks))))
+            split = [cut_at_silence(frames, self.model.max_frames, key) for frames, key in batch]
+            chunks = list(chain.from_iterable(split))
+            transcripts = iter(self._transcribe_batch(chunks, nbest, times))
+            for parts in split:
+                yield join_transcripts(list(islice(transcripts, len(parts))))
 
     @torch.inference_mode()
-    def _transcribe_chunks(
-        self, chunks: Sequence[Chunk], keys: Sequence[SampleKey], nbest: int, times: bool
+    def _transcribe_batch(
+        self, chunks: Sequence[Chunk], nbest: int, times: bool
     ) -> list[Transcript]:
-        model = self.model.eval()
+        model, search = self.model.eval(), self.recipe.search
         encoded = self._encode([chunk.frames for chunk in chunks])
-        limits = [limit for limit in (model.max_target, self.recipe.search.max_tokens) if limit]
+        limits = [limit for limit in (model.max_target, search.max_tokens) if limit]
         beams = search_speech(
             model,
             *encoded,
-            search=self.recipe.search,
+            search=search,
             blank=BLANK,
             end=END,
             max_tokens=min(limits, default=MAX_TOKENS),
             nbest=nbest,
-            keys=keys,
+            keys=[chunk.key for chunk in chunks],
         )
         if not times:
             return [Transcript(beam=beam) for beam in beams]
@@ -221,12 +266,11 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return signal_of(name, self.filterbank.sample_rate, self.recipe.data.max_seconds)
 
     def _encode(self, sounds: Sequence[Frames]) -> EncoderOutput:
-        lengths = torch.tensor([len(frames) for frames in sounds])
         # A sound that is too short for a frame is read as one frame of zeros.
-        padded = torch.zeros(len(sounds), max(int(lengths.max()), 1), self.filterbank.mel_bins)
-        for row, frames in zip(padded, sounds, strict=True):
-            row[: len(frames)] = frames
-        present = torch.arange(padded.shape[1]) < lengths.clamp(min=1)[:, None]
+        silence = torch.zeros(1, self.filterbank.mel_bins)
+        padded = pad_sequence([frames if len(frames) else silence for frames in sounds], True)
+        lengths = torch.tensor([max(len(frames), 1) for frames in sounds])
+        present = torch.arange(padded.shape[1]) < lengths[:, None]
         return self.model.encode(padded.to(self.device), present.to(self.device))
 
     def _teacher_force(self, frames: Frames, outputs: Sequence[int]) -> None:
@@ -243,17 +287,12 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         tokens: Sequence[Sequence[int]],
         weights: Sequence[Float[Tensor, "k T S"]] | None,
     ) -> list[list[Span]]:
-        """Return the span of encoder states of each token, by CTC or by attention.
-
-        A span ends halfway to the center of the next token.
-        """
+        """Return the encoder states of each token; spans meet halfway between their centers."""
         if weights is None or decoding_mode(self.model, self.recipe.search.mode) != "attention":
             log_probs = self.model.ctc_log_probs(encoded.memory)
             paths = align(log_probs, encoded.present, tokens, blank=BLANK)
-            centers = [
-                [] if path is None else [(span.start + span.end - 1) / 2 for span in path.spans]
-                for path in paths
-            ]
+            spans = [[] if path is None else path.spans for path in paths]
+            centers = [[(span.start + span.end - 1) / 2 for span in row] for row in spans]
         else:
             centers = [peaks(heads.mean(dim=0)).tolist() for heads in weights]
         counts = encoded.present.sum(dim=1).tolist()
@@ -262,9 +301,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     def _peak_times(
         self, tokens: Sequence[int], weights: Float[Tensor, "k T S"], first: int
     ) -> list[tuple[int, float]]:
-        if not tokens:
-            return []
-        states = weights.mean(dim=0).argmax(dim=1).tolist()
+        states = weights.mean(dim=0).argmax(dim=1).tolist() if tokens else []
         seconds = [self._seconds(state + 0.5, first) for state in states]
         return list(zip(self.vocabulary.word_indices(tokens), seconds, strict=True))
 
@@ -287,17 +324,18 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return max(0.0, self.filterbank.seconds_of(frame))
 
 
-def cut_at_silence(frames: Frames, max_length: int | None) -> list[Chunk]:
-    """Cut a long sound at quiet places into chunks of at most `max_length` frames."""
-    chunks, first = [], 0
+def cut_at_silence(frames: Frames, max_length: int | None, key: SampleKey = ()) -> list[Chunk]:
+    """Cut a long sound where it is quiet into chunks of at most `max_length` frames."""
+    chunks: list[Chunk] = []
+    first = 0
     while max_length is not None and len(frames) - first > max_length:
         middle = first + max_length // 2
         loudness = frames[middle : first + max_length].mean(dim=1)
         window = min(QUIET_FRAMES, len(loudness))
         end = middle + int(loudness.unfold(0, window, 1).mean(dim=1).argmin()) + (window + 1) // 2
-        chunks.append(Chunk(frames[first:end], first))
+        chunks.append(Chunk(frames[first:end], first, (*key, len(chunks))))
         first = end
-    return [*chunks, Chunk(frames[first:], first)]
+    return [*chunks, Chunk(frames[first:], first, (*key, len(chunks)))]
 
 
 def join_transcripts(chunks: Sequence[Transcript]) -> Transcript:
@@ -313,16 +351,16 @@ def join_transcripts(chunks: Sequence[Transcript]) -> Transcript:
 
 def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]) -> list[Table]:
     """Return error rates by speaker, and confusions."""
-    edits = list(map(count_edits, sentences))
+    edits = list(map(edit_distance.count_edits, sentences))
     tables = []
     if len(set(speakers)) > 1:
         rows = [
             (name or "unknown", counts.reference_units, f"{100 * counts.rate:.1f} %", *counts[1:])
-            for name, counts in edits_by_speaker(speakers, edits).items()
+            for name, counts in edit_distance.edits_by_speaker(speakers, edits).items()
         ]
         header = ("speaker", "words", "error rate", "substituted", "deleted", "inserted")
         tables.append(Table(title="Error rate by speaker", header=header, rows=rows))
-    if wrong := confusions(confusion_counts(sentences), MAX_CONFUSIONS):
+    if wrong := confusions(edit_distance.confusion_counts(sentences), MAX_CONFUSIONS):
         pairs = [(pair.expected or "–", pair.predicted or "–", pair.words) for pair in wrong]
         tables.append(Table(title="Confusions", header=("expected", "output", "count"), rows=pairs))
     return tables

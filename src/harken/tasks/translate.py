@@ -23,7 +23,6 @@ from harken.batch.bucketing import BucketSampler
 from harken.batch.padding import Seq2SeqBatch, pad, shift_targets
 from harken.batch.ragged import Numbers, Ragged, ragged
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import Seq2SeqStepper, TokenHypothesis, concatenate
 from harken.encode.subwords import BytePairConfig, TokenizerConfig
@@ -35,17 +34,17 @@ from harken.inspection.refs import is_encoder_attention
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.seq2seq import MAX_SOURCE, EncoderDecoder, EncoderDecoderConfig
 from harken.tasks.attention_view import AttentionExample, output_title, self_view
-from harken.tasks.prediction import Evaluation, Indices, Prediction, prediction_of, truncation_of
+from harken.tasks.prediction import Evaluation, Prediction, prediction_of, truncation_of
 from harken.tasks.probe import ProbeSizes, random_seq2seq_batch, random_tokens, token_sizes
 from harken.tasks.seq2seq import (
+    Beams,
     cross_entropy_loss,
     decoder_inputs,
     max_tokens,
     output_views,
-    sample_keys,
     search_tokens,
 )
-from harken.tasks.task import Layout, Predictor, Splits, Task, require_share, warn_unfit
+from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, require_share, warn_unfit
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
@@ -56,7 +55,7 @@ BLEU_ORDER = 4
 # A character of a script without spaces, or a word.
 WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|\w+")
 BATCH_SIZE = 64  # sentences in a search
-SHORT = 20  # words of a sentence whose attention the report shows
+MAX_EXAMPLE_WORDS = 20  # of a sentence whose attention the report shows
 TEMPLATE = """\
 target_language = "{data.target_language}"    # for the tokenization of BLEU
 
@@ -141,7 +140,7 @@ def guess_language(files: Sequence[Path]) -> list[str]:
     return [f"data.target_language={name[1]}"] if name else []
 
 
-def suggest_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[str, object]:
+def suggest_vocab_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[str, object]:
     """Suggest a smaller vocabulary for few training pairs."""
     assert isinstance(recipe.encode, BytePairConfig), "a new recipe has the default"
     size = max(500, len(splits["train"]) // 4 // 100 * 100)
@@ -171,11 +170,8 @@ def check_translations(files: Sequence[Path]) -> list[str]:
 class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
     """A trained translator."""
 
-    def predict(
-        self, inputs: Sequence[str], nbest: int = 1, indices: Indices = None, *, times: bool = False
-    ) -> Iterator[Prediction]:
+    def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         """Translate each text; a long text in chunks, a blank text to an empty output."""
-        keys = sample_keys(inputs, indices)
         chunks = [
             (owner, chunk, (*keys[owner], number))
             for owner, tokens in enumerate(self.vocabulary.encode(inputs))
@@ -183,7 +179,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
             for number, chunk in enumerate(self._chunks(tokens))
         ]
         owners, tokens, chunk_keys = zip(*chunks, strict=True) if chunks else ((), (), ())
-        joined: list[list[TokenHypothesis]] = [[] for _ in inputs]
+        joined: Beams = [[] for _ in inputs]
         for owner, beam in zip(owners, self._search(tokens, chunk_keys, nbest), strict=True):
             joined[owner] = concatenate(joined[owner], beam) if joined[owner] else beam
         for text, beam in zip(inputs, joined, strict=True):
@@ -195,7 +191,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         outputs = [prediction.output for prediction in predictions]
         samples, notes = translation_samples(outputs, expected, self.recipe.data.target_language)
         sources = [pair.source for pair in examples if pair.source.split()]
-        short = (source for source in sources if len(source.split()) <= SHORT)
+        short = (source for source in sources if len(source.split()) <= MAX_EXAMPLE_WORDS)
         return Evaluation(
             n=len(examples),
             samples=samples,
@@ -225,9 +221,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
             truncation=truncation_of(len(chunk), len(tokens), "first"),
         )
 
-    def _search(
-        self, sources: Sequence[Numbers], keys: Sequence[SampleKey], nbest: int = 1
-    ) -> list[list[TokenHypothesis]]:
+    def _search(self, sources: Sequence[Numbers], keys: Keys, nbest: int = 1) -> Beams:
         """Return the best hypotheses for each source that fits the model, in order."""
         model, search = self.model.eval(), self.recipe.search
         stepper, limit = Seq2SeqStepper(model, END), max_tokens(model, search)
@@ -274,7 +268,7 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
         stage="training.pairs",
         check=check_translations,
         overrides=guess_language,
-        suggest=suggest_size,
+        suggest=suggest_vocab_size,
     )
 
     def read_file(self, recipe: TranslateRecipe, path: Path) -> list[Pair]:
@@ -354,11 +348,9 @@ def encode_pairs(
 ) -> tuple[Ragged, Ragged]:
     """Return the tokens of both sides, without pairs that do not fit the model."""
     sources = vocabulary.encode([pair.source for pair in pairs])
-    targets = vocabulary.encode([pair.target for pair in pairs])
+    encoded = zip(sources, vocabulary.encode([pair.target for pair in pairs]), strict=True)
     fits = [
-        (source, target)
-        for source, target in zip(sources, targets, strict=True)
-        if 0 < len(source) <= max_source and len(target) < max_target
+        pair for pair in encoded if 0 < len(pair[0]) <= max_source and len(pair[1]) < max_target
     ]
     if not fits:
         raise UserError(
