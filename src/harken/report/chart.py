@@ -14,13 +14,13 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from harken.measure.interval import Estimate, format_interval
-from harken.report.axis import log_axis, rounded, stack_labels, ticks
+from harken.report.axis import Axis, exact_axis, log_axis, round_axis, rounded, stack_labels
 from harken.report.markup import grouped
 from harken.report.page import macro
 
 _COLORS = 6  # classes c0..c5 in page.css; further series are dashed
 _COLUMNS = 400  # of the plot, each drawn by at most four points
-_LETTER = 100 * 7.0 / 290.0  # per cent of the plot on a phone
+_LETTER = 7.0 / 290.0  # of the width of the plot on a phone
 _PARTS = ("c0", "c1", "c3")  # distinguishable with color blindness
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -58,28 +58,6 @@ class VerticalLine(NamedTuple):
     name: str
 
 
-class Scale(NamedTuple):
-    """The range of an axis and its ticks."""
-
-    low: float
-    high: float
-    ticks: Sequence[float]
-    log: bool = False
-
-    def place(self, value: float) -> float:
-        """Return the position of a value in per cent of the axis."""
-        low, high = self.low, self.high
-        if self.log:
-            low, high, value = math.log(low), math.log(high), math.log(value)
-        return 100 * (value - low) / (high - low) if high > low else 50.0
-
-    def across(self, value: float) -> str:
-        return f"{self.place(value):.2f}%"
-
-    def down(self, value: float) -> str:
-        return f"{100 - self.place(value):.2f}%"
-
-
 def chart(
     series: Sequence[Series],
     *,
@@ -102,14 +80,14 @@ def chart(
         return macro("chart.html", "empty", title=title)
     x_values, y_values = np.concatenate(points).T
     if percent:
-        steps = _QUARTERS if diagonal else ticks(0.0, max(0.05, float(y_values.max())))
-        x, y = Scale(0.0, 1.0, _QUARTERS), Scale(0.0, steps[-1], steps)
+        x = Axis(0.0, 1.0, _QUARTERS)
+        y = x if diagonal else round_axis(0.0, max(0.05, float(y_values.max())))
     else:
         x = _step_axis([*x_values, *(mark.x for mark in marks)])
         y = _value_axis(float(y_values.min()), float(y_values.max()), log_y)
     marks = sorted(marks)
-    spans = [(x.place(at), x.place(at), _LETTER * len(name)) for at, name in marks]
-    rows = stack_labels(spans, 100, 3)
+    spans = [(x.share(at), x.share(at), _LETTER * len(name)) for at, name in marks]
+    rows = stack_labels(spans, 1, 0.03)
     lines = [
         {
             "style": f"c{i % _COLORS}" + " dashed" * (i >= _COLORS),
@@ -142,19 +120,15 @@ def chart(
     )
 
 
-def _step_axis(values: Sequence[float]) -> Scale:
+def _step_axis(values: Sequence[float]) -> Axis:
     """Return an axis that ends at the first and last step and has integer ticks."""
-    low, high = float(min(values)), float(max(values))
-    whole = [tick for tick in ticks(low, high, about=7) if tick == int(tick)]
-    return Scale(low, high, [tick for tick in whole if low <= tick <= high] or [low])
+    axis = exact_axis(float(min(values)), float(max(values)), about=7)
+    return axis._replace(ticks=[tick for tick in axis.ticks if tick == int(tick)] or [axis.start])
 
 
-def _value_axis(low: float, high: float, log: bool) -> Scale:
-    if log:
-        return Scale(*log_axis(low, high), log=True)
-    # Includes zero if it is near, so that heights are proportional to losses.
-    steps = ticks(0.0 if 0 < low < high / 2 else low, high)
-    return Scale(steps[0], steps[-1], steps)
+def _value_axis(low: float, high: float, log: bool) -> Axis:
+    # A linear axis includes zero if it is near, so that heights are proportional to losses.
+    return log_axis(low, high) if log else round_axis(0.0 if 0 < low < high / 2 else low, high)
 
 
 def thin(points: Points, *, columns: int = _COLUMNS) -> Points:
@@ -170,10 +144,10 @@ def thin(points: Points, *, columns: int = _COLUMNS) -> Points:
     return points[sorted(indices)]
 
 
-def _path(parts: Sequence[Points], x: Scale, y: Scale) -> str:
+def _path(parts: Sequence[Points], x: Axis, y: Axis) -> str:
     """Return the lines of a series in a viewport of 1000 x 1000 units."""
     lines = [
-        [f"{10 * x.place(a):.1f} {1000 - 10 * y.place(b):.1f}" for a, b in thin(part)]
+        [f"{1000 * x.share(a):.1f} {1000 - 1000 * y.share(b):.1f}" for a, b in thin(part)]
         for part in parts
     ]
     return "".join("M" + "L".join(line) for line in lines if len(line) > 1)

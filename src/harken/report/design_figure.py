@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from harken.report.axis import label, ticks
+from harken.report.axis import exact_axis, label
 from harken.report.canvas import Bars, Circle, Drawing, Heatmap, Label, Mark, Polyline
 from harken.report.markup import prose
 
@@ -67,18 +67,13 @@ def _axes(
     yield Label(x + _SIZE / 2, _TOP - 8, title, "ink", "middle")
     yield Label(x + _SIZE / 2, _BOTTOM + 36, "key", anchor="middle")
     yield Label(x - 38, _TOP + _SIZE / 2, y_label, anchor="middle", rotated=True)
-    for tick, share in _shares(*across):
+    horizontal, vertical = exact_axis(*across), exact_axis(*up)
+    for tick in horizontal.ticks:
         if tick == int(tick):
-            at = x + _SIZE * share
+            at = x + _SIZE * horizontal.share(tick)
             yield Polyline([(at, _BOTTOM), (at, _BOTTOM + 4)])
             yield Label(at, _BOTTOM + 18, label(tick), anchor="middle", size=11)
-    for tick, share in _shares(*up):
-        at = _BOTTOM - _SIZE * share
+    for tick in vertical.ticks:
+        at = _BOTTOM - _SIZE * vertical.share(tick)
         yield Polyline([(x - 4, at), (x, at)])
         yield Label(x - 7, at + 4, label(tick), anchor="end", size=11)
-
-
-def _shares(start: float, end: float) -> Iterator[tuple[float, float]]:
-    for tick in ticks(min(start, end), max(start, end)):
-        if 0 <= (share := (tick - start) / (end - start)) <= 1:
-            yield tick, share

@@ -10,7 +10,6 @@ drawn as a heatmap.
 
 import hashlib
 import math
-from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -25,7 +24,7 @@ from harken.report.canvas import Circle, Drawing, Heatmap, Label, Mark, Picture,
 from harken.report.markup import prose, token, visible
 from harken.report.page import render
 from harken.report.palette import Weights, data_uri, strength
-from harken.report.viewed_attention import LayerAttention, ViewedAttention
+from harken.report.viewed_attention import ViewedAttention
 from harken.tasks.attention_view import ImageView
 
 OVERLAY = 70, 94, 138  # RGB, visible on black and on white
@@ -34,21 +33,6 @@ _MAX_PIXELS = 512  # along a side of the image in a page
 _RING = 0.035  # radius of the mark at the peak, relative to the longer side
 # Of the drawing, in pixels: an image, images per row, a title line, rows of text.
 _SIDE, _BAND, _GAP, _WORD, _WEIGHT = 120, 10, 10, 24, 24
-
-
-class NamedWeights(NamedTuple):
-    """A head, or the mean of a layer: weights [queries, positions]."""
-
-    name: str
-    weights: Weights
-
-
-def mean_and_heads(layer: LayerAttention) -> list[NamedWeights]:
-    """Return the mean of a layer if it has several heads, then each head."""
-    weights = np.clip(layer.weights.astype(np.float64), 0, 1)
-    heads = [NamedWeights(layer.head_name(i), head) for i, head in enumerate(weights)]
-    mean = NamedWeights(f"{layer.name}, mean over {len(heads)} heads", weights.mean(axis=0))
-    return heads if len(heads) == 1 else [mean, *heads]
 
 
 def image_of(viewed: ViewedAttention) -> ImageView:
@@ -148,7 +132,7 @@ def image_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Mark
                 layer.name,
                 [
                     (name, [_cell(view, name, *pair) for pair in zip(tokens, weights, strict=True)])
-                    for name, weights in mean_and_heads(layer)
+                    for name, weights in layer.mean_and_heads()
                 ],
             )
             for layer in viewed.layers
@@ -182,7 +166,7 @@ def image_drawing(viewed: ViewedAttention, title: str) -> Drawing:
     After `_BAND` tokens the columns continue below.
     """
     view, tokens, layer = image_of(viewed), viewed.view.queries, viewed.layers[-1]
-    frame, rows = _frame(view), mean_and_heads(layer)
+    frame, rows = _frame(view), layer.mean_and_heads()
     unit = _SIDE / max(frame.width, frame.height)
     wide, high = unit * frame.width, unit * frame.height
     pixels = None if view.image is None else reduced(view.image, 2 * _SIDE)

@@ -84,6 +84,7 @@ def _environment() -> jinja2.Environment:
         markup.token, markup.visible, markup.grouped, palette.heatmap, palette.data_uri,
         axis.label, axis.rounded, axis.two_digits,
     )  # fmt: skip
+    environment.globals["LEGEND"] = palette.LEGEND
     environment.filters |= {function.__name__: function for function in functions}
     return environment
 

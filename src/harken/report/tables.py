@@ -7,7 +7,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from harken.measure.interval import UNDEFINED, Estimate
-from harken.report.axis import label, rounded, ticks
+from harken.report.axis import Axis, label, round_axis, rounded
 from harken.report.markup import grouped
 from harken.report.page import macro
 from harken.tasks.prediction import Prediction
@@ -52,12 +52,13 @@ def result_table(
     ends = [(row.metric.low, row.metric.value, row.metric.high) for row in rows]
     values = [[math.nan if end is None else factor * end for end in row] for row in ends]
     finite = [0.0, *(value for row in values for value in row if math.isfinite(value))]
-    steps = ticks(min(finite), max(finite) or 1.0, about=4)
-    axis = [0.0, 25.0, 50.0, 75.0, 100.0] if percent else steps
+    axis = Axis(0.0, 100.0, (0.0, 25.0, 50.0, 75.0, 100.0))
+    if not percent:
+        axis = round_axis(min(finite), max(finite) or 1.0, about=4)
 
     def place(value: float) -> float | None:
-        share = (value - axis[0]) / (axis[-1] - axis[0])
-        return round(100 * min(max(share, 0.0), 1.0), 2) if math.isfinite(value) else None
+        share = min(max(axis.share(value), 0.0), 1.0)
+        return round(100 * share, 2) if math.isfinite(value) else None
 
     def text(value: float) -> str:
         return f"{value:.1f}".replace("-", "−") if percent else rounded(value)
@@ -68,7 +69,7 @@ def result_table(
         caption=caption or "The dot is the measured value, the bar its 95 % interval.",
         row_header=row_header,
         metric=metric,
-        ticks=[(label(tick), place(tick)) for tick in axis],
+        ticks=[(label(tick), place(tick)) for tick in axis.ticks],
         rows=[
             {
                 "row": row,

@@ -21,7 +21,7 @@ from harken.report import canvas
 from harken.report.canvas import MARGIN, Drawing, Heatmap, Label, Mark, short, text_width
 from harken.report.markup import grouped, prose, token, visible
 from harken.report.page import render
-from harken.report.palette import LEGEND, Weights, block_size, max_pool, strength
+from harken.report.palette import Weights, block_size, max_pool, strength
 from harken.report.viewed_attention import ViewedAttention
 
 # As page.js has them too.
@@ -130,7 +130,7 @@ def text_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Marku
         chosen=(layer, head),
         pack=_pack,
         longest=max(weights.shape[1:]),
-        legend=(LEGEND, _TICKS),
+        legend=_TICKS,
         strips=[
             list(zip(strip, strength(strip), strict=True))
             for strip in (weights[head, -1], weights[:, -1].mean(axis=0))

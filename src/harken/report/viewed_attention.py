@@ -17,6 +17,13 @@ from harken.report.palette import Weights, max_pool
 from harken.tasks.attention_view import AttentionExample, AttentionView
 
 
+class NamedWeights(NamedTuple):
+    """A head, or the mean of a layer: weights [queries, keys]."""
+
+    name: str
+    weights: Weights
+
+
 class LayerAttention(NamedTuple):
     """The weights [heads, queries, keys] of one attention module."""
 
@@ -31,6 +38,13 @@ class LayerAttention(NamedTuple):
     def head_name(self, index: int) -> str:
         """Return the name of a head, such as L1.H3."""
         return f"{self.name}.H{self.heads[index]}"
+
+    def mean_and_heads(self) -> list[NamedWeights]:
+        """Return the mean over heads if there are several, then each head."""
+        weights = np.clip(self.weights.astype(np.float64), 0, 1)
+        heads = [NamedWeights(self.head_name(i), head) for i, head in enumerate(weights)]
+        mean = NamedWeights(f"{self.name}, mean over {len(heads)} heads", weights.mean(axis=0))
+        return heads if len(heads) == 1 else [mean, *heads]
 
     def select(self, heads: Collection[int]) -> "LayerAttention":
         indices = [index for index, head in enumerate(self.heads) if head in heads]
