@@ -62,6 +62,11 @@ class ViewedAttention(NamedTuple):
         return sum(len(layer.heads) for layer in self.layers)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of queries and keys."""
+        return len(self.view.queries), len(self.view.keys)
+
+    @property
     def columns(self) -> list[int]:
         """Head numbers of all layers, which are the columns of the overview."""
         return sorted({head for layer in self.layers for head in layer.heads})
