@@ -27,7 +27,7 @@ class NamedWeights(NamedTuple):
 class LayerAttention(NamedTuple):
     """The weights [heads, queries, keys] of one attention module."""
 
-    module: str
+    module: str  # its path in the model
     heads: Sequence[int]  # counted from 1
     weights: Weights
 
@@ -68,7 +68,7 @@ class ViewedAttention(NamedTuple):
 
     @property
     def columns(self) -> list[int]:
-        """Head numbers of all layers, which are the columns of the overview."""
+        """The head numbers that any layer has: the columns of the overview."""
         return sorted({head for layer in self.layers for head in layer.heads})
 
     def pooled(self, limit: int) -> "ViewedAttention":
@@ -92,24 +92,17 @@ def view_attention(
     views = [ViewedAttention(view, _layers(records, view)) for view in example.views]
     recorded = [layer for viewed in views for layer in viewed.layers]
     refs = [HeadRef(layer.module, head) for layer in recorded for head in layer.heads]
-    if not refs:
-        return []
-    for pattern in heads:
+    for pattern in heads if refs else ():
         if not any(pattern.matches(ref.module, ref.head) for ref in refs):
             raise _unknown_pattern("heads", pattern, [ref.label for ref in refs])
     selected = []
-    for view, unfiltered in views:
-        chosen = [
+    for viewed in views:
+        filtered = [
             layer.select(select_heads(layer.module, len(layer.heads), layers, heads))
-            for layer in unfiltered
+            for layer in viewed.layers
         ]
-        if remaining := [layer for layer in chosen if layer.heads]:
-            selected.append(ViewedAttention(view, remaining))
-    if not selected:
-        raise UserError(
-            f"heads {', '.join(map(str, heads))}: not in the chosen layers",
-            fix="choose heads of these layers, or more layers",
-        )
+        if matching := [layer for layer in filtered if layer.heads]:
+            selected.append(viewed._replace(layers=matching))
     return selected
 
 
@@ -148,15 +141,15 @@ def attention_json(viewed: ViewedAttention) -> dict[str, Any]:
 
 
 def _selection(model: nn.Module, layers: Collection[HeadPattern]) -> Selection:
-    """Return the modules that match; layer numbers are not enough in a model with two stacks."""
+    """Return the modules that match; in a model with two stacks, layer numbers are ambiguous."""
     if not layers:
         return Selection()
     paths = list(attentions(model))
     for pattern in layers:
         if not any(map(pattern.matches, paths)):
             raise _unknown_pattern("layers", pattern, list(map(layer_label, paths)))
-    chosen = (path for path in paths if any(pattern.matches(path) for pattern in layers))
-    return Selection(paths=tuple(chosen))
+    matching = [path for path in paths if any(pattern.matches(path) for pattern in layers)]
+    return Selection(paths=tuple(matching))
 
 
 def _layers(records: Sequence[AttentionRecord], view: AttentionView) -> list[LayerAttention]:
