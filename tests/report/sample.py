@@ -12,7 +12,7 @@ from PIL import Image
 from harken.measure.interval import Estimate
 from harken.report.chart import Series, VerticalLine, chart
 from harken.report.page import Section, page
-from harken.report.tables import Example, ResultRow, examples_table, result_table, settings_table
+from harken.report.tables import ResultRow, examples_table, result_table, settings_table
 from harken.report.text_attention import text_figure
 from harken.report.viewed_attention import LayerAttention, ViewedAttention
 from harken.tasks.attention_view import AttentionView, AudioView, ImageView, any_path
@@ -61,11 +61,7 @@ TOKENS = (
 )  # fmt: skip
 
 EXAMPLES = tuple(
-    Example(
-        Prediction(input=f"Where was {name} born?", output=answer, confidence=confidence),
-        expected,
-        answer == expected,
-    )
+    (Prediction(input=f"Where was {name} born?", output=answer, confidence=confidence), expected)
     for name, expected, answer, confidence in (
         ("Khatchig Mouradian", "Melvar", "Melvar", 0.93),
         ("Jacob Henry Studer", "Columbus", "Columbus", 0.88),
@@ -184,7 +180,7 @@ def sample_page() -> str:
                     note="Rows are queries, columns are keys.",
                 ),
             ),
-            Section(title="Answers", body=examples_table(EXAMPLES)),
+            Section(title="Answers", body=examples_table(*zip(*EXAMPLES, strict=True))),
             Section(
                 title="Settings",
                 body=settings_table(

@@ -11,7 +11,6 @@ from harken.report.chart import Series, VerticalLine, chart
 from harken.report.markup import prose, token, visible
 from harken.report.page import Section, page
 from harken.report.tables import (
-    Example,
     ResultRow,
     examples_table,
     plain_table,
@@ -100,12 +99,8 @@ def _everywhere(strings: tuple[str, ...]) -> str:
     ]
     estimate = Estimate(value=0.5, low=0.4, high=0.6)
     row = ResultRow(name=joined, n=3, metric=estimate, note=joined)
-    examples = [
-        Example(
-            Prediction(input=s, output=output, confidence=0.5, truncation=truncation),
-            expected=s,
-            correct=output == s,
-        )
+    predictions = [
+        Prediction(input=s, output=output, confidence=0.5, truncation=truncation)
         for s, truncation in ((s, Truncation(kept=1, total=2, part=s)) for s in strings)
         for output in (s, s + "!")
     ]
@@ -117,7 +112,7 @@ def _everywhere(strings: tuple[str, ...]) -> str:
             [curve], title=joined, x_label=joined, y_label=joined, marks=[VerticalLine(0, joined)]
         )
         + Markup().join(attention_figure(view, joined, note=joined) for view in views)
-        + examples_table(examples)
+        + examples_table(predictions, [prediction.input for prediction in predictions])
     )
     return page(
         joined,

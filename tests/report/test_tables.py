@@ -4,7 +4,6 @@ import pytest
 
 from harken.measure.interval import Estimate
 from harken.report.tables import (
-    Example,
     ResultRow,
     examples_table,
     plain_table,
@@ -88,14 +87,14 @@ def test_settings_are_written_with_dots() -> None:
     ]
 
 
-def example(output: str, confidence: float) -> Example:
-    prediction = Prediction(input="q", output=output, confidence=confidence)
-    return Example(prediction, "Melvar", output.strip() == "Melvar")
+def examples(*outputs: tuple[str, float]) -> str:
+    predictions = [Prediction(input="q", output=text, confidence=c) for text, c in outputs]
+    return examples_table(predictions, ["Melvar"] * len(outputs))
 
 
 def test_incorrect_before_correct_and_most_confident_first() -> None:
     given = [("Melvar", 0.2), ("London", math.nan), (" Melvar", 0.9), ("Paris", 0.4), ("Rome", 0.7)]
-    table = parse(examples_table([example(*pair) for pair in given]))
+    table = parse(examples(*given))
     groups = {
         body.attributes["class"]: [cell.text.strip() for cell in body.find_all("td", "sure")]
         for body in table.find_all("tbody")
@@ -108,8 +107,8 @@ def test_incorrect_before_correct_and_most_confident_first() -> None:
 
 
 def test_the_bar_is_as_long_as_the_confidence() -> None:
-    bars = parse(examples_table([example("x", 0.37)])).find_all("rect")
+    bars = parse(examples(("x", 0.37))).find_all("rect")
     assert [bar.attributes["width"] for bar in bars] == ["100%", "37%"]
-    html = examples_table([example("x", math.nan)])
+    html = examples(("x", math.nan))
     assert not parse(html).find_all("rect") and "nan" not in html
-    assert "No examples" in examples_table([])
+    assert "No examples" in examples()
