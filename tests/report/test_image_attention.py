@@ -18,7 +18,6 @@ from harken.report.image_attention import (
     image_drawing,
     image_figure,
     image_of,
-    mean_and_heads,
     peak,
     reduced,
 )
@@ -250,7 +249,7 @@ def test_the_mean_of_the_last_layer_is_shown_and_every_head_may_be_chosen() -> N
 
 def test_the_mean_is_over_heads() -> None:
     weights = np.random.default_rng(0).dirichlet(np.ones(PLACES), size=(HEADS, len(WORDS)))
-    mean, *heads = mean_and_heads(maps([weights]).layers[0])
+    mean, *heads = maps([weights]).layers[0].mean_and_heads()
     np.testing.assert_allclose(mean.weights, weights.mean(axis=0))
     np.testing.assert_allclose(heads[1].weights, weights[1])
 
@@ -291,7 +290,7 @@ def test_columns_are_words_and_rows_are_heads() -> None:
     assert len(pictures) == (1 + HEADS) * columns
     labels = {mark.text: mark for mark in drawn.marks if isinstance(mark, Label)}
     view, image = image_of(maps()), noise(HEIGHT, WIDTH)
-    for row, choice in enumerate(mean_and_heads(maps().layers[-1])):
+    for row, choice in enumerate(maps().layers[-1].mean_and_heads()):
         first = pictures[row * columns]
         np.testing.assert_array_equal(first.pixels, image)
         assert labels[choice.name].y == pytest.approx(first.y + first.height / 2 + 4)

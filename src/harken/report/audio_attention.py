@@ -126,7 +126,6 @@ def audio_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Mark
     """Return the spectrogram, the mean of the last layer large, and every head."""
     figure = _Figure(viewed)
     width = round(min(max(22 * (figure.axis.end - figure.axis.start), 440), 900))
-    words = place_words(figure.audio.words, figure.axis, width)
     return render(
         "audio_attention.html",
         title=title,
@@ -135,11 +134,8 @@ def audio_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Mark
         figure=figure,
         min_width=width,
         height=_SOUND,
-        line=_LINE,
-        lines=1 + max((line for _, line, _ in words), default=0),
-        words=words,
-        description=f"{figure.name}, largest weights: "
-        + ", ".join(f"{visible(symbol)} at {second:.2f} s" for symbol, second, _ in figure.peaks),
+        line_height=_LINE,
+        words=place_words(figure.audio.words, figure.axis, width),
         peaks=[(token(raw), f"{at:.2f}", rounded(weight)) for raw, at, weight in figure.peaks],
     )
 
