@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from io import BytesIO
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -89,7 +90,7 @@ def attention(
     # An induction head attends to the token after an earlier copy.
     after_same = np.zeros_like(same)
     after_same[:, 1:] = same[:, :-1]
-    habits: list[NDArray[np.floating]] = [
+    patterns: list[NDArray[np.floating]] = [
         3.0 * (distance == 1),
         6.0 * (after_same & (distance > 1)) + 1.0 * (distance == 0),
         4.0 * (np.arange(length)[None] == 0) + 0.0 * distance,
@@ -98,7 +99,7 @@ def attention(
     maps = []
     for layer in range(layers):
         scores = np.stack(
-            [habits[(head + layer) % 4] * (0.5 + 0.3 * layer) for head in range(heads)]
+            [patterns[(head + layer) % 4] * (0.5 + 0.3 * layer) for head in range(heads)]
         )
         # In one late head, “?” attends to the word after “born in”.
         if layer == layers - 2 and length > 15:
@@ -139,6 +140,11 @@ def curves() -> tuple[list[Series], list[VerticalLine]]:
         ],
         [VerticalLine(0, "reading"), VerticalLine(4000, "questions")],
     )
+
+
+def figure_page(body: Markup) -> str:
+    """A page with only this figure."""
+    return page("p", subtitle="", facts={}, footer="", sections=[Section(title="s", body=body)])
 
 
 def sample_page() -> str:

@@ -9,14 +9,13 @@ from harken.formats.examples import SpokenWord
 from harken.report.audio_attention import audio_drawing, audio_figure, place_words, time_axis
 from harken.report.axis import exact_axis
 from harken.report.canvas import Drawing, Heatmap, Label, Polyline
-from harken.report.page import Section, page
 from harken.report.palette import LIGHT, scale
 from harken.report.viewed_attention import ViewedAttention
 from harken.tasks.attention_view import AudioView
 
 from .browser import PROGRAM, Browser
 from .parsed import Element, parse
-from .sample import decoded, pointed, viewed
+from .sample import decoded, figure_page, pointed, viewed
 
 # Distinct primes: a swapped axis cannot pass by luck.
 LAYERS, HEADS, SYMBOLS, PLACES, FRAMES, BINS = 2, 3, 5, 29, 113, 7
@@ -243,30 +242,22 @@ def test_symbols_stand_beside_their_rows() -> None:
 def test_a_browser_draws_one_axis_without_overlap(tmp_path: Path) -> None:
     text = ["she", "had", "your", "dark", "suit", "in", "greasy", "wash", "water", "all", "year"]
     words = [SpokenWord(word, 0.1 * i, 0.1 * i + 0.09) for i, word in enumerate(text)]
-    body = audio_figure(maps(words=words), title="t")
     file = tmp_path / "page.html"
-    whole = page("p", subtitle="", facts={}, footer="", sections=[Section(title="s", body=body)])
-    file.write_text(whole, encoding="utf-8")
+    file.write_text(figure_page(audio_figure(maps(words=words), title="t")), encoding="utf-8")
     with Browser(tmp_path / "profile") as browser:
         for width in (390, 1200):
-            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-            browser.send("Emulation.setDeviceMetricsOverride", **size)
+            browser.resize(width)
             browser.open(file)
-
-            def boxes(selector: str) -> list[dict[str, float]]:
-                every = f"[...document.querySelectorAll({selector!r})]"
-                return list(browser.run(f"{every}.map((e) => e.getBoundingClientRect().toJSON())"))
-
             assert browser.run("document.documentElement.scrollWidth") == width
-            panels = boxes(".window, .seconds, .lane")
+            panels = browser.boxes(".window, .seconds, .lane")
             assert len({box["left"] for box in panels}) == 1
             assert len({box["right"] for box in panels}) == 1
-            labels = boxes(".lane text")
+            labels = browser.boxes(".lane text")
             assert len(labels) == len(text)
             for i, label in enumerate(labels):
                 for other in labels[i + 1 :]:
                     apart = label["right"] <= other["left"] or other["right"] <= label["left"]
                     assert apart or abs(label["top"] - other["top"]) >= 14
-            rows, symbols = boxes(".large")[0], boxes(".panels ol li")
+            rows, symbols = browser.boxes(".large")[0], browser.boxes(".panels ol li")
             assert symbols[0]["top"] == pytest.approx(rows["top"], abs=1)
             assert symbols[-1]["bottom"] == pytest.approx(rows["bottom"], abs=1)

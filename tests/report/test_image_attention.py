@@ -21,14 +21,13 @@ from harken.report.image_attention import (
     peak,
     reduced,
 )
-from harken.report.page import Section, page
 from harken.report.palette import LIGHT, scale
 from harken.report.viewed_attention import ViewedAttention
 from harken.tasks.attention_view import ImageView
 
 from .browser import PROGRAM, Browser
 from .parsed import Element, parse
-from .sample import decoded, pointed, viewed
+from .sample import decoded, figure_page, pointed, viewed
 
 # Distinct primes: a swapped axis cannot pass by luck.
 HEADS, COLUMNS, ROWS, PATCH = 3, 7, 11, 13
@@ -314,11 +313,6 @@ def test_a_long_caption_continues_below() -> None:
     assert len(set(tops)) == 2 and tops.count(tops[0]) == 11 and tops.count(tops[-1]) == 4
 
 
-def whole(attention: ViewedAttention) -> str:
-    body = image_figure(attention, title="t")
-    return page("p", subtitle="", facts={}, footer="", sections=[Section(title="s", body=body)])
-
-
 def test_a_long_caption_stays_affordable() -> None:
     random = np.random.default_rng(0)
     layers = [random.dirichlet(np.ones(441), size=(4, 20)) for _ in range(2)]
@@ -335,10 +329,9 @@ def test_a_browser_clears_the_pixels_of_a_position_and_obeys_keys(tmp_path: Path
     layers = [np.eye(PLACES)[None, list(PEAKS)], pointed(PEAKS, HEADS, PLACES)]
     attention = maps(layers, image=image)
     file = tmp_path / "page.html"
-    file.write_text(whole(attention), encoding="utf-8")
+    file.write_text(figure_page(image_figure(attention, title="t")), encoding="utf-8")
     with Browser(tmp_path / "profile") as browser:
-        size = {"width": 1200, "height": 1400, "deviceScaleFactor": 2, "mobile": False}
-        browser.send("Emulation.setDeviceMetricsOverride", **size)
+        browser.resize(1200, 1400, scale=2)
         browser.open(file)
 
         def seen() -> list[str]:
@@ -354,10 +347,7 @@ def test_a_browser_clears_the_pixels_of_a_position_and_obeys_keys(tmp_path: Path
         assert before.endswith("L1.H1")
         shot = base64.b64decode(browser.send("Page.captureScreenshot", format="png")["data"])
         screen = np.asarray(Image.open(BytesIO(shot)).convert("RGB")).astype(int)
-        boxes = browser.run(
-            "[...document.querySelectorAll('li > svg.scene')].filter((e) => e.checkVisibility())"
-            ".map((e) => e.getBoundingClientRect().toJSON())"
-        )
+        boxes = browser.boxes("li > svg.scene")
         assert len(boxes) == 1 + len(WORDS)
         owner = nearest(image_of(attention))
         covered = np.rint(0.2 * 255 + 0.8 * np.array(OVERLAY))
@@ -379,24 +369,19 @@ def test_a_long_caption_takes_more_lines_of_a_page(tmp_path: Path, image: np.nda
     words = ("extraordinarily" * 3, *(f"word {i}" for i in range(18)))
     file = tmp_path / "page.html"
     layers = [pointed(range(len(words)), HEADS, PLACES)]
-    file.write_text(whole(maps(layers, words, image=image)), encoding="utf-8")
+    body = image_figure(maps(layers, words, image=image), title="t")
+    file.write_text(figure_page(body), encoding="utf-8")
     with Browser(tmp_path / "profile") as browser:
         for width, columns in ((390, 2), (1200, 7)):
-            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-            browser.send("Emulation.setDeviceMetricsOverride", **size)
+            browser.resize(width)
             browser.open(file)
-
-            def boxes(selector: str) -> list[dict[str, float]]:
-                every = f"[...document.querySelectorAll({selector!r})]"
-                seen = f"{every}.filter((e) => e.checkVisibility())"
-                return list(browser.run(f"{seen}.map((e) => e.getBoundingClientRect().toJSON())"))
-
             assert browser.run("document.documentElement.scrollWidth") == width
-            items, scenes = boxes(".scenes li"), boxes(".scenes li :is(svg.scene, img)")
+            items = browser.boxes(".scenes li")
+            scenes = browser.boxes(".scenes li :is(svg.scene, img)")
             assert len(items) == len(words) + (image is not None)
             tops = [round(item["top"]) for item in items]
             assert max(tops.count(top) for top in set(tops)) == columns
             for scene in scenes:  # no image is stretched
                 assert scene["height"] / scene["width"] == pytest.approx(ROWS / COLUMNS, rel=0.02)
             # Words of any length leave room for their weight.
-            assert boxes(".scenes b")[0]["right"] < items[image is not None]["right"] - 15
+            assert browser.boxes(".scenes b")[0]["right"] < items[image is not None]["right"] - 15
