@@ -95,7 +95,7 @@ def test_a_loud_frame_stands_at_its_second_and_low_pitch_at_the_bottom() -> None
     spectrogram = np.zeros((FRAMES, BINS))
     spectrogram[67, 1] = 5.0
     root = figure(maps(spectrogram=spectrogram))
-    heard = root.find("div", "heard")
+    heard = root.find("div", "spectrogram")
     at = darkest(heard)[BINS - 2]
     assert on_axis(root, at) == pytest.approx(FIRST_FRAME + 67 * FRAME, abs=1e-5)
     assert image(heard)[BINS - 2, 67].tolist() == scale(LIGHT)[-1].tolist()
@@ -117,11 +117,11 @@ def test_half_a_minute_keeps_its_peaks() -> None:
 def test_words_begin_and_end_at_their_seconds() -> None:
     words = [SpokenWord("nine", 0.25, 0.625), SpokenWord("one", 0.625, 1.0)]
     root = figure(maps(words=words))
-    bars = [line.attributes for line in root.find("svg", "lane").find_all("line")]
+    bars = [line.attributes for line in root.find("svg", "word-lane").find_all("line")]
     ends = [on_axis(root, per_cent(bar[name])) for bar in bars for name in ("x1", "x2")]
     assert ends == pytest.approx([0.25, 0.625, 0.625, 1.0], abs=1e-5)
-    assert [word.text for word in root.find("svg", "lane").find_all("text")] == ["nine", "one"]
-    for window in ("heard", "large"):
+    assert [word.text for word in root.find("svg", "word-lane").find_all("text")] == ["nine", "one"]
+    for window in ("spectrogram", "large"):
         lines = root.find("div", window).find("svg", "marks").find_all("line")
         attention = [on_axis(root, per_cent(line.attributes["x1"])) for line in lines]
         assert attention == pytest.approx([0.25, 0.625, 1.0], abs=1e-5)  # each time once
@@ -191,7 +191,7 @@ def test_the_largest_weight_of_all_heads_has_the_last_color() -> None:
 def test_silence_and_zero_weights_are_drawn(weight: float) -> None:
     equal = np.full((1, SYMBOLS, PLACES), weight, dtype=np.float16)
     root = figure(maps([equal], spectrogram=np.full((FRAMES, BINS), -15.9)))
-    assert (image(root.find("div", "heard")) == scale(LIGHT)[0]).all()
+    assert (image(root.find("div", "spectrogram")) == scale(LIGHT)[0]).all()
     assert (image(root.find("div", "large")) == scale(LIGHT)[-1 if weight else 0]).all()
 
 
@@ -249,10 +249,10 @@ def test_a_browser_draws_one_axis_without_overlap(tmp_path: Path) -> None:
             browser.resize(width)
             browser.open(file)
             assert browser.run("document.documentElement.scrollWidth") == width
-            panels = browser.boxes(".window, .seconds, .lane")
+            panels = browser.boxes(".window, .seconds, .word-lane")
             assert len({box["left"] for box in panels}) == 1
             assert len({box["right"] for box in panels}) == 1
-            labels = browser.boxes(".lane text")
+            labels = browser.boxes(".word-lane text")
             assert len(labels) == len(text)
             for i, label in enumerate(labels):
                 for other in labels[i + 1 :]:

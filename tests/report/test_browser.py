@@ -33,7 +33,7 @@ def shown(browser: Browser, sample: str, tmp_path: Path) -> Browser:
     browser.resize(1200, 2600)
     browser.open(file)
     browser.until("document.querySelector('.small[aria-pressed=true]')")
-    browser.until("document.querySelector('.queries .taken')")
+    browser.until("document.querySelector('.queries .selected')")
     return browser
 
 
@@ -83,7 +83,7 @@ def strip(layer: int, head: int | None, query: int) -> list[str]:
 
 
 def test_script_agrees_with_static_page(shown: Browser) -> None:
-    assert text(shown, ".reading") == "‘?’ attends most to ‘␣Melvar’ (0.98) (25 → 16)"
+    assert text(shown, ".weight-text") == "‘?’ attends most to ‘␣Melvar’ (0.98) (25 → 16)"
     assert texts(shown, ".strips .head small") == strip(2, 2, LAST)
     assert texts(shown, ".strips .mean small") == strip(2, None, LAST)
     assert shown.run("document.querySelector('.hint').hidden") is False
@@ -125,10 +125,10 @@ def test_arrow_keys_move_between_heads_and_enter_selects(shown: Browser) -> None
 
 def test_selected_cell_stays_when_the_head_changes(shown: Browser) -> None:
     point_at_cell(shown, 20, 3)
-    assert text(shown, ".reading") == sentence(2, 2, 20, 3)
+    assert text(shown, ".weight-text") == sentence(2, 2, 20, 3)
     assert texts(shown, ".map .at") == [seen(TOKENS[3]), seen(TOKENS[20])]
     click_small(shown, 3, 0)
-    assert text(shown, ".reading") == sentence(3, 0, 20, 3)
+    assert text(shown, ".weight-text") == sentence(3, 0, 20, 3)
 
 
 def test_click_selects_the_query(shown: Browser) -> None:
@@ -141,13 +141,13 @@ def test_click_selects_the_query(shown: Browser) -> None:
 def test_keys_move_the_cell_up_to_the_edge(shown: Browser) -> None:
     shown.run("document.querySelector('.map').focus()")
     shown.press("ArrowDown")  # shows where the reader is
-    assert text(shown, ".reading") == sentence(2, 2, LAST, 0)
+    assert text(shown, ".weight-text") == sentence(2, 2, LAST, 0)
     for key in ("ArrowUp", "ArrowRight", "ArrowRight", "ArrowUp", "ArrowLeft"):
         shown.press(key)
-    assert text(shown, ".reading") == sentence(2, 2, LAST - 2, 1)
+    assert text(shown, ".weight-text") == sentence(2, 2, LAST - 2, 1)
     shown.press("ArrowLeft")
     shown.press("ArrowLeft")
-    assert text(shown, ".reading") == sentence(2, 2, LAST - 2, 0)
+    assert text(shown, ".weight-text") == sentence(2, 2, LAST - 2, 0)
     shown.press("Enter")
     assert text(shown, ".strips .query") == seen(TOKENS[LAST - 2])
 
@@ -183,9 +183,9 @@ def test_keys_select_query_and_head_of_lines(shown: Browser) -> None:
     shown.press("ArrowUp")
     shown.press("ArrowUp")
     assert text(shown, ".strips .query") == seen(TOKENS[LAST - 2])
-    assert texts(shown, ".from .taken") == [seen(TOKENS[LAST - 2])]
+    assert texts(shown, ".from .selected") == [seen(TOKENS[LAST - 2])]
     assert shown.run(
-        "[...document.querySelectorAll('.sides path.taken')]"
+        "[...document.querySelectorAll('.sides path.selected')]"
         f".every((line) => line.getAttribute('d').startsWith('M0 {LAST - 2}.5'))"
     )
     shown.press("ArrowRight")

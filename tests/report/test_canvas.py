@@ -43,8 +43,8 @@ DRAWING = Drawing(
         Picture(80, 20, 70, 50, PIXELS),
         Polyline([(10, 90), (190, 90)], "accent", 4),
         Bars([(160, 20, 10, 30)], "bar"),
-        Circle(180, 40, 5, "mark"),
-        Label(10, 15, "label", "ink", size=10),
+        Circle(180, 40, 5, "highlight"),
+        Label(10, 15, "label", "text", size=10),
     ],
 )
 

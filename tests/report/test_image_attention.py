@@ -88,7 +88,7 @@ def cells(look: Element) -> list[Element]:
 
 def shown(root: Element) -> Element:
     """What is visible without a choice: what follows the checked radio button."""
-    looks = root.find("div", "looks").children
+    looks = root.find("div", "head-views").children
     labels = [
         attention.tag == "label" and "checked" in attention.find("input").attributes
         for attention in looks
@@ -135,7 +135,7 @@ def test_a_weight_clears_exactly_the_pixels_of_its_position(
 ) -> None:
     attention, lit = grid
     view = image_of(attention)
-    (word,) = cells(figure(attention).find("div", "look"))
+    (word,) = cells(figure(attention).find("div", "head-view"))
     owner = nearest(view)
     assert (opacity(word)[owner == lit] == 0).all()
     np.testing.assert_allclose(opacity(word)[(owner != lit) & (owner >= 0)], 0.8)
@@ -205,7 +205,7 @@ def test_the_image_is_there_once_and_first_in_every_row(channels: int) -> None:
     assert numbers(shared, "x", "y", "width", "height") == [0, 0, WIDTH, HEIGHT]
     pixels = decoded(shared.attributes["href"])
     np.testing.assert_array_equal(pixels, np.broadcast_to(image, (HEIGHT, WIDTH, 3)))
-    for look in root.find_all("div", "look"):
+    for look in root.find_all("div", "head-view"):
         scenes = look.find("ol", "scenes").find_all("li")
         uses = [scene.find("use").attributes["href"] for scene in scenes]
         assert uses == ["#" + shared.attributes["id"]] * (1 + len(WORDS))
@@ -335,7 +335,7 @@ def test_a_browser_clears_the_pixels_of_a_position_and_obeys_keys(tmp_path: Path
         browser.open(file)
 
         def seen() -> list[str]:
-            every = "[...document.querySelectorAll('.look')]"
+            every = "[...document.querySelectorAll('.head-view')]"
             visible = f"{every}.filter((look) => look.checkVisibility())"
             return list(browser.run(f"{visible}.map((e) => e.querySelector('summary').innerText)"))
 

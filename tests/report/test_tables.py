@@ -96,7 +96,7 @@ def test_incorrect_before_correct_and_most_confident_first() -> None:
     given = [("Melvar", 0.2), ("London", math.nan), (" Melvar", 0.9), ("Paris", 0.4), ("Rome", 0.7)]
     table = parse(examples(*given))
     groups = {
-        body.attributes["class"]: [cell.text.strip() for cell in body.find_all("td", "sure")]
+        body.attributes["class"]: [cell.text.strip() for cell in body.find_all("td", "confidence")]
         for body in table.find_all("tbody")
     }
     assert groups == {"incorrect": ["0.70", "0.40", "–"], "correct": ["0.90", "0.20"]}

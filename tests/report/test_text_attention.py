@@ -95,7 +95,7 @@ def test_the_sharpest_head_is_drawn_large_read_and_striped() -> None:
     weights[0, 1, -1] = [0, 0.02, 0, 0.83, 0.15, 0, 0]
     shown = figure(maps(weights))
     assert shown.find("span", "chosen").attributes["data-name"] == "L1.H2"
-    assert shown.find("p", "reading").text == "‘q4’ attends most to ‘k3’ (0.83)"
+    assert shown.find("p", "weight-text").text == "‘q4’ attends most to ‘k3’ (0.83)"
     large = parse(heatmap(weights[0, 1], "")).find("img").attributes["src"]
     assert shown.find("div", "cells").find("img").attributes["src"] == large
     head, mean = shown.find("dd", "head"), shown.find("dd", "mean")
@@ -118,7 +118,7 @@ def test_a_long_text_is_shown_in_blocks_and_the_caption_says_so() -> None:
     assert [item.text for item in shown.find("ol", "queries").find_all("li")] == tokens(5, 0)[0]
     named = [item.text for item in shown.find("ol", "keys").find_all("li")]
     assert len(named) == 256 and named[75] == "301 k300 …"
-    assert shown.find("p", "reading").text == "‘q4’ attends most to ‘301 k300 …’ (1.00)"
+    assert shown.find("p", "weight-text").text == "‘q4’ attends most to ‘301 k300 …’ (1.00)"
     assert shown.find("dd", "head").attributes["tabindex"] == "0"
 
 
@@ -164,7 +164,12 @@ def test_lines_run_from_the_query_to_the_key() -> None:
     sides = figure(maps(weights[None, None])).find("div", "sides")
     assert sides.find("svg").attributes["viewbox"] == "0 0 100 5"
     assert [path.attributes for path in sides.find_all("path")] == [
-        {"class": "taken", "d": "M0 2.5L100 4.5", "stroke-opacity": "0.50", "stroke-width": "1.50"},
+        {
+            "class": "selected",
+            "d": "M0 2.5L100 4.5",
+            "stroke-opacity": "0.50",
+            "stroke-width": "1.50",
+        },
         {"d": "M0 1.5L100 0.5", "stroke-opacity": "0.80", "stroke-width": "2.28"},
     ]
 

@@ -179,12 +179,12 @@ def audio_drawing(viewed: ViewedAttention, title: str) -> Drawing:
         for spoken, line, flipped in words:
             start, end, base = x(spoken.start), x(spoken.end), y + height - _LINE * line
             marks.append(Polyline(((start, base - 2), (end, base - 2)), "word", 2))
-            word = Label(start, base - 6, visible(spoken.word), "ink")
+            word = Label(start, base - 6, visible(spoken.word), "text")
             marks.append(word._replace(x=end, anchor="end") if flipped else word)
         y += height + _GAP
     marks += [*panel(figure.spectrogram, ["sound"], _SOUND), *boundaries(_SOUND)]
     y += _SOUND + 32
-    marks.append(Label(left, y - 10, prose(figure.name), "ink"))
+    marks.append(Label(left, y - 10, prose(figure.name), "text"))
     height = figure.row * len(names)
     marks += [*panel(figure.large, names, height), *boundaries(height)]
     y += height

@@ -27,16 +27,18 @@ from harken.report.palette import DARK, DARK_SCREEN, LEGEND, LIGHT, Weights, lev
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Color = Literal["paper", "ink", "muted", "rule", "accent", "bar", "mark", "word", "halo", "peak"]
+Color = Literal[
+    "background", "text", "muted", "rule", "accent", "bar", "highlight", "word", "halo", "peak"
+]
 # Light and dark. The style sheet finds a color by its light value, so these are distinct.
 _COLORS: dict[Color, tuple[str, str]] = {
-    "paper": ("#ffffff", "#14171c"),
-    "ink": ("#1b1e23", "#e4e6e8"),
+    "background": ("#ffffff", "#14171c"),
+    "text": ("#1b1e23", "#e4e6e8"),
     "muted": ("#5d6672", "#9aa3af"),
     "rule": ("#c9ced4", "#3b434e"),
     "accent": ("#1d5fa6", "#82b7ee"),
     "bar": ("#8db8d8", "#3d6f97"),
-    "mark": ("#c2410c", "#ffb070"),
+    "highlight": ("#c2410c", "#ffb070"),
     "word": ("#d9730d", "#f0a04b"),
     "halo": ("#0f1420", "#0f1420"),
     "peak": ("#fefefe", "#fefefe"),
@@ -163,14 +165,14 @@ def heading(title: str, notes: Sequence[str], x: float, width: float) -> list[La
     split = partial(wrap, max_lines=3, placeholder=" …")
     titles = split(prose(title), int((width - 2 * MARGIN) / 8.5))
     labels = [
-        Label(MARGIN, MARGIN + 15 + i * TITLE_LINE, line, "ink", size=15)
+        Label(MARGIN, MARGIN + 15 + i * TITLE_LINE, line, "text", size=15)
         for i, line in enumerate(titles)
     ]
     y = MARGIN + len(titles) * TITLE_LINE
     for i, note in enumerate(notes):
         for line in split(prose(note), int((width - x - MARGIN) / 6.5)):
             y += LINE
-            labels.append(Label(x, y, line, "muted" if i else "ink"))
+            labels.append(Label(x, y, line, "muted" if i else "text"))
     return labels
 
 
@@ -240,7 +242,9 @@ def _save(drawing: Drawing, kind: Literal["svg", "png"], scale: float) -> bytes:
     themes = (("dark", DARK), ("light", LIGHT))
     with style.context(settings, after_reset=True), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the reader of an SVG may have the glyphs
-        figure = Figure(figsize=(width / 72, height / 72), dpi=72, facecolor=_COLORS["paper"][0])
+        figure = Figure(
+            figsize=(width / 72, height / 72), dpi=72, facecolor=_COLORS["background"][0]
+        )
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
         for order, mark in enumerate(drawing.marks):

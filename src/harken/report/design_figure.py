@@ -46,15 +46,15 @@ def design_drawing(
     }
     bars = [(x - 1.25, y, 2.5, _BOTTOM - y) for x, y in points.values()]
     marks: list[Mark] = [
-        Label(20, 26, prose(title), "ink", size=15),
+        Label(20, 26, prose(title), "text", size=15),
         Heatmap(_LEFT, _TOP, _SIZE, _SIZE, weights),
         *_axes(_LEFT, "attention", "query", (0, weights.shape[1]), (weights.shape[0], 0)),
         *_axes(_RIGHT, f"query {query}", "attention", (first - 1, last + 1), (0.0, top)),
         Bars(bars, "accent"),
         *(Circle(*point, 2, "accent") for point in points.values()),
-        *(Circle(*points[key], 3, "mark") for key in keys),
-        Circle(_RIGHT + 14, _TOP + 8, 3, "mark"),
-        Label(_RIGHT + 24, _TOP + 12, f"target keys: {row[keys].sum():.4f} in total", "ink"),
+        *(Circle(*points[key], 3, "highlight") for key in keys),
+        Circle(_RIGHT + 14, _TOP + 8, 3, "highlight"),
+        Label(_RIGHT + 24, _TOP + 12, f"target keys: {row[keys].sum():.4f} in total", "text"),
     ]
     return Drawing(width=680, height=_BOTTOM + 52, title=title, marks=marks)
 
@@ -64,7 +64,7 @@ def _axes(
 ) -> Iterator[Mark]:
     """Draw the two axes of a plot with its title; each range is from the origin on."""
     yield Polyline([(x, _TOP), (x, _BOTTOM), (x + _SIZE, _BOTTOM)])
-    yield Label(x + _SIZE / 2, _TOP - 8, title, "ink", "middle")
+    yield Label(x + _SIZE / 2, _TOP - 8, title, "text", "middle")
     yield Label(x + _SIZE / 2, _BOTTOM + 36, "key", anchor="middle")
     yield Label(x - 38, _TOP + _SIZE / 2, y_label, anchor="middle", rotated=True)
     horizontal, vertical = exact_axis(*across), exact_axis(*up)

@@ -43,8 +43,8 @@ def head_sheet(heads: Sequence[HeadSummary], title: str) -> Drawing:
     marks += [
         Bars([(MARGIN, y - 10, 16, 11)], "bar"),
         Label(MARGIN + 22, y, "measured"),
-        Polyline([(MARGIN + 100, y - 4), (MARGIN + 122, y - 4)], "mark", 1.6),
-        Circle(MARGIN + 111, y - 4, 3, "mark"),
+        Polyline([(MARGIN + 100, y - 4), (MARGIN + 122, y - 4)], "highlight", 1.6),
+        Circle(MARGIN + 111, y - 4, 3, "highlight"),
         Label(MARGIN + 128, y, "computed from weights; the dot is the preferred offset"),
     ]
     y += canvas.LINE + _GAP
@@ -52,7 +52,7 @@ def head_sheet(heads: Sequence[HeadSummary], title: str) -> Drawing:
         marks.append(Label(x + _WIDE / 2, y, f"H{number}", anchor="middle", size=11))
     for name, group in rows:
         y += _GAP + _NAME
-        marks.append(Label(left - _GAP, y + _HIGH / 2 + 4, prose(name), "ink", "end"))
+        marks.append(Label(left - _GAP, y + _HIGH / 2 + 4, prose(name), "text", "end"))
         for x, head in zip(columns, group, strict=False):
             marks += _plot(head, x, y, far, near)
         y += _HIGH
@@ -80,13 +80,13 @@ def _plot(head: HeadSummary, x: float, y: float, far: int, near: int) -> Iterato
         yield Label(x + _WIDE / 2, y + _HIGH / 2 + 4, "no offsets", anchor="middle", size=10)
         return
     if head.pattern:
-        yield Label(x + _WIDE / 2, y - 6, prose(head.pattern), "ink", "middle", 10)
+        yield Label(x + _WIDE / 2, y - 6, prose(head.pattern), "text", "middle", 10)
     yield Bars([(points([(0, 1)])[0][0] - 0.5, y, 1, _HIGH), (x, bottom, _WIDE, 1)], "rule")
     tops = points([pair for pair in head.measured_offsets if pair[1] > 0]).values()
     if tops:
         yield Bars([(at - 0.4 * step, top, 0.8 * step, bottom - top) for at, top in tops], "bar")
     line = points(sorted(head.expected_offsets))
     if line:
-        yield Polyline(list(line.values()), "mark", 1.4)
+        yield Polyline(list(line.values()), "highlight", 1.4)
     if head.prefers and head.weights_offset in line:
-        yield Circle(*line[head.weights_offset], 3, "mark")
+        yield Circle(*line[head.weights_offset], 3, "highlight")

@@ -190,7 +190,7 @@ def image_drawing(viewed: ViewedAttention, title: str) -> Drawing:
     for start in range(0, len(tokens), _IMAGES_PER_ROW):
         y += _TOKEN
         for x, raw in zip(columns, tokens[start : start + _IMAGES_PER_ROW], strict=False):
-            marks.append(Label(x, y - 7, short(visible(raw), max(2, int(wide / 7))), "ink"))
+            marks.append(Label(x, y - 7, short(visible(raw), max(2, int(wide / 7))), "text"))
         for name, weights in rows:
             marks.append(Label(left - _GAP, y + high / 2 + 4, prose(name), anchor="end"))
             if pixels is not None:
