@@ -20,7 +20,7 @@ from harken.report.palette import Weights, block_size, max_pool
 from harken.report.viewed_attention import ViewedAttention
 from harken.tasks.attention_view import AudioView
 
-_SOUND, _LINE = 120, 17  # pixels: the height of the spectrogram, and of a line of words
+_SPECTROGRAM, _LINE = 120, 17  # heights in pixels, of the spectrogram and of a line of words
 _LETTER, _WORD_GAP = 7.0, 6.0  # pixels of a letter and between words
 _MAX_COLUMNS = 1000  # about as many as a screen can show
 _QUIET = 5.0  # percentile of the spectrogram that is drawn as silence
@@ -133,7 +133,7 @@ def audio_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Mark
         axis=figure.axis,
         figure=figure,
         min_width=width,
-        height=_SOUND,
+        spectrogram_height=_SPECTROGRAM,
         line_height=_LINE,
         words=place_words(figure.audio.words, figure.axis, width),
         peaks=[(token(raw), f"{at:.2f}", rounded(weight)) for raw, at, weight in figure.peaks],
@@ -182,8 +182,8 @@ def audio_drawing(viewed: ViewedAttention, title: str) -> Drawing:
             word = Label(start, base - 6, visible(spoken.word), "text")
             marks.append(word._replace(x=end, anchor="end") if flipped else word)
         y += height + _GAP
-    marks += [*panel(figure.spectrogram, ["sound"], _SOUND), *boundaries(_SOUND)]
-    y += _SOUND + 32
+    marks += [*panel(figure.spectrogram, ["sound"], _SPECTROGRAM), *boundaries(_SPECTROGRAM)]
+    y += _SPECTROGRAM + 32
     marks.append(Label(left, y - 10, prose(figure.name), "text"))
     height = figure.row * len(names)
     marks += [*panel(figure.large, names, height), *boundaries(height)]

@@ -37,16 +37,16 @@ def round_axis(low: float, high: float, *, about: int = 5) -> Axis:
 
 
 def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
-    """Return round numbers from at most `low` to at least `high`, in roughly `about` steps."""
+    """Return round numbers from at most `low` to at least `high`, in about `about` steps."""
     assert math.isfinite(low) and math.isfinite(high) and low <= high, (low, high)
     size = max(abs(low), abs(high))
     if high - low <= _SAME * size:
-        reach = size / 2 or 1.0  # centers a single value
-        low, high = low - reach, high + reach
+        half = size / 2 or 1.0  # centers a single value
+        low, high = low - half, high + half
     raw = (high - low) / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * (1 - 1e-9))
-    # With slack: 0.3 / 0.1 must not count as more than three steps.
+    # With a tolerance, because 0.3 / 0.1 is slightly more than 3.
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [_clean(i * step) for i in range(first, last + 1)]
 

@@ -1,15 +1,10 @@
-"""A designed head as a figure: its attention, and one query of it.
-
-left    attention [queries, keys]
-right   attention of the last query with target keys, around these, which are marked
-"""
+"""A designed head as a figure: all attention, and that of the last query with target keys."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harken.report.axis import exact_axis, label
 from harken.report.canvas import Bars, Circle, Drawing, Heatmap, Label, Mark, Polyline
@@ -18,24 +13,18 @@ from harken.report.markup import prose
 if TYPE_CHECKING:
     from harken.design.designs import Design
 
-_AROUND = 24  # keys shown on both sides of the target keys
+_CONTEXT = 24  # keys shown on both sides of the target keys
 _SIZE, _LEFT, _RIGHT, _TOP = 256.0, 52.0, 392.0, 56.0  # pixels: a plot and its corners
 _BOTTOM = _TOP + _SIZE
 
 
 def draw_design(designed: "Design", path: Path, *, title: str) -> None:
     """Write SVG or PNG, depending on the suffix of `path`."""
-    weights = designed.attention(designed.length).numpy()
-    design_drawing(weights, designed.targets(designed.length).numpy(), title=title).write(path)
-
-
-def design_drawing(
-    weights: NDArray[np.float64], targets: NDArray[np.bool_], *, title: str
-) -> Drawing:
-    """Draw attention and target keys, both [queries, keys]."""
+    weights = designed.attention(designed.length).numpy()  # [queries, keys]
+    targets = designed.targets(designed.length).numpy()
     query = int(np.flatnonzero(targets.any(axis=1))[-1])
     keys: list[int] = np.flatnonzero(targets[query]).tolist()
-    first, last = max(0, keys[0] - _AROUND), min(len(targets) - 1, keys[-1] + _AROUND)
+    first, last = max(0, keys[0] - _CONTEXT), min(len(targets) - 1, keys[-1] + _CONTEXT)
     row, top = weights[query], 1.18 * float(weights[query].max())
     points = {
         key: (
@@ -56,13 +45,13 @@ def design_drawing(
         Circle(_RIGHT + 14, _TOP + 8, 3, "highlight"),
         Label(_RIGHT + 24, _TOP + 12, f"target keys: {row[keys].sum():.4f} in total", "text"),
     ]
-    return Drawing(width=680, height=_BOTTOM + 52, title=title, marks=marks)
+    Drawing(width=680, height=_BOTTOM + 52, title=title, marks=marks).write(path)
 
 
 def _axes(
     x: float, title: str, y_label: str, across: tuple[float, float], up: tuple[float, float]
 ) -> Iterator[Mark]:
-    """Draw the two axes of a plot with its title; each range is from the origin on."""
+    """Draw the axes and the title of a plot; ranges start at the lower left corner."""
     yield Polyline([(x, _TOP), (x, _BOTTOM), (x + _SIZE, _BOTTOM)])
     yield Label(x + _SIZE / 2, _TOP - 8, title, "text", "middle")
     yield Label(x + _SIZE / 2, _BOTTOM + 36, "key", anchor="middle")
