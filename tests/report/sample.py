@@ -1,4 +1,4 @@
-"""Attention with known weights, and a small report made of invented numbers."""
+"""Attention with known weights, and a page with invented numbers."""
 
 import base64
 import math
@@ -68,11 +68,7 @@ EXAMPLES = tuple(
         ("Jacob Henry Studer", "Columbus", "Columbus", 0.88),
         ("John Stephen", "Glasgow", "Glasgow", 0.81),
         ("Georgina Willis", "Australia", "Sydney", 0.74),
-        ("Basil Kelly", "Nassau", "Nassau", 0.69),
-        ("Sigrid Elmblad", "Stockholm", "Stockholm", 0.66),
         ("Bruno Álvarez de la Fuente y Ortega", "Santiago de Compostela", "London", 0.31),
-        ("Paul Tippett", "Prague", "London", 0.22),
-        ("Lena Ohlsdotter", "Uppsala", "Uppsala", 0.48),
         ("Ama Darko", "Accra", "Kumasi", math.nan),
     )
 )
@@ -152,14 +148,7 @@ def sample_page() -> str:
     return page(
         "Pretraining on biographies",
         subtitle="A GPT of 4 layers read 2 MB of biographies, then answered questions about them.",
-        facts={
-            "task": "answer",
-            "exact match": "84.0 % (80.1–87.3)",
-            "parameters": "3.3 million",
-            "trained": "6 000 steps, 41 min",
-            "machine": "2 CPU cores",
-            "seed": "1",
-        },
+        facts={"task": "answer", "exact match": "84.0 % (80.1–87.3)", "seed": "1"},
         sections=[
             Section(
                 title="Exact match with and without pretraining",
@@ -189,14 +178,7 @@ def sample_page() -> str:
             Section(title="Answers", body=examples_table(*zip(*EXAMPLES, strict=True))),
             Section(
                 title="Settings",
-                body=settings_table(
-                    {
-                        "task": "answer",
-                        "seed": 1,
-                        "model": {"kind": "gpt", "width": 256, "heads": 4, "layers": 4},
-                        "training": {"steps": 6000, "optimizer": {"kind": "adamw", "rate": 6e-4}},
-                    }
-                ),
+                body=settings_table({"seed": 1, "model": {"kind": "gpt", "width": 256}}),
             ),
         ],
         footer="Made by Harken 0.1 from runs/answer-pretrained, seed 1.",

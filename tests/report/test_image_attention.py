@@ -81,19 +81,19 @@ def numbers(element: Element, *names: str) -> list[float]:
     return [float(element.attributes[name]) for name in names]
 
 
-def cells(look: Element) -> list[Element]:
+def cells(head_view: Element) -> list[Element]:
     """The items of a row that are words; the first is the image."""
-    return look.find("ol", "scenes").find_all("li")[1:]
+    return head_view.find("ol", "scenes").find_all("li")[1:]
 
 
 def shown(root: Element) -> Element:
-    """What is visible without a choice: what follows the checked radio button."""
-    looks = root.find("div", "head-views").children
-    labels = [
-        attention.tag == "label" and "checked" in attention.find("input").attributes
-        for attention in looks
+    """The element after the checked radio button, which is visible by default."""
+    elements = root.find("div", "head-views").children
+    checked = [
+        element.tag == "label" and "checked" in element.find("input").attributes
+        for element in elements
     ]
-    return looks[labels.index(True) + 1]
+    return elements[checked.index(True) + 1]
 
 
 def opacity(word: Element) -> np.ndarray:
@@ -205,8 +205,8 @@ def test_the_image_is_there_once_and_first_in_every_row(channels: int) -> None:
     assert numbers(shared, "x", "y", "width", "height") == [0, 0, WIDTH, HEIGHT]
     pixels = decoded(shared.attributes["href"])
     np.testing.assert_array_equal(pixels, np.broadcast_to(image, (HEIGHT, WIDTH, 3)))
-    for look in root.find_all("div", "head-view"):
-        scenes = look.find("ol", "scenes").find_all("li")
+    for head_view in root.find_all("div", "head-view"):
+        scenes = head_view.find("ol", "scenes").find_all("li")
         uses = [scene.find("use").attributes["href"] for scene in scenes]
         assert uses == ["#" + shared.attributes["id"]] * (1 + len(WORDS))
         assert scenes[0].find_all("image") == scenes[0].find_all("circle") == []
@@ -246,13 +246,6 @@ def test_the_mean_of_the_last_layer_is_shown_and_every_head_may_be_chosen() -> N
     assert not figure(maps([pointed(PEAKS, 1, PLACES)])).find_all("input")
 
 
-def test_the_mean_is_over_heads() -> None:
-    weights = np.random.default_rng(0).dirichlet(np.ones(PLACES), size=(HEADS, len(WORDS)))
-    mean, *heads = maps([weights]).layers[0].mean_and_heads()
-    np.testing.assert_allclose(mean.weights, weights.mean(axis=0))
-    np.testing.assert_allclose(heads[1].weights, weights[1])
-
-
 @pytest.mark.parametrize("weight", [0.0, 1 / PLACES])
 def test_equal_weights_have_no_peak(weight: float) -> None:
     weights = np.full((1, 1, PLACES), weight)
@@ -283,6 +276,10 @@ def test_the_same_maps_give_the_same_page_and_nothing_is_fetched() -> None:
 
 
 def test_columns_are_words_and_rows_are_heads() -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(PLACES), size=(HEADS, len(WORDS)))
+    mean, *heads = maps([weights]).layers[0].mean_and_heads()
+    np.testing.assert_allclose(mean.weights, weights.mean(axis=0))
+    np.testing.assert_allclose(heads[1].weights, weights[1])
     drawn = image_drawing(maps(), "t")
     pictures = [mark for mark in drawn.marks if isinstance(mark, Picture)]
     columns = 1 + len(WORDS)
@@ -324,7 +321,7 @@ def test_a_long_caption_stays_affordable() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine")
-def test_a_browser_clears_the_pixels_of_a_position_and_obeys_keys(tmp_path: Path) -> None:
+def test_browser_clears_the_pixels_of_a_position_and_keys_select_heads(tmp_path: Path) -> None:
     image = np.full((HEIGHT, WIDTH, 1), 255, np.uint8)
     layers = [np.eye(PLACES)[None, list(PEAKS)], pointed(PEAKS, HEADS, PLACES)]
     attention = maps(layers, image=image)
@@ -334,17 +331,16 @@ def test_a_browser_clears_the_pixels_of_a_position_and_obeys_keys(tmp_path: Path
         browser.resize(1200, 1400, scale=2)
         browser.open(file)
 
-        def seen() -> list[str]:
+        def shown_head() -> str:
             every = "[...document.querySelectorAll('.head-view')]"
-            visible = f"{every}.filter((look) => look.checkVisibility())"
-            return list(browser.run(f"{visible}.map((e) => e.querySelector('summary').innerText)"))
+            visible = f"{every}.filter((e) => e.checkVisibility())"
+            (text,) = browser.run(f"{visible}.map((e) => e.querySelector('summary').innerText)")
+            return str(text)
 
-        (first,) = seen()
-        assert first.endswith("L2, mean over 3 heads")
+        assert shown_head().endswith("L2, mean over 3 heads")
         browser.run("document.querySelector('input:checked').focus()")
         browser.press("ArrowUp")
-        (before,) = seen()
-        assert before.endswith("L1.H1")
+        assert shown_head().endswith("L1.H1")
         shot = base64.b64decode(browser.send("Page.captureScreenshot", format="png")["data"])
         screen = np.asarray(Image.open(BytesIO(shot)).convert("RGB")).astype(int)
         boxes = browser.boxes("li > svg.scene")

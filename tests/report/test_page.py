@@ -58,7 +58,7 @@ def test_sample_is_small_and_complete(sample: str) -> None:
     tree = parse(sample)
     assert len(tree.find_all("span", "small")) == 16
     assert len(tree.find("ol", "keys").find_all("li")) == len(TOKENS) == 25
-    assert len(tree.find("div", "examples").find_all("td", "confidence")) == len(EXAMPLES) == 10
+    assert len(tree.find("div", "examples").find_all("td", "confidence")) == len(EXAMPLES) == 6
     assert len(tree.find("div", "results").find_all("circle")) == 4
     assert len(tree.find("svg", "lines").find_all("path")) == 2
     ids = re.findall(r'\sid="([^"]*)"', sample)

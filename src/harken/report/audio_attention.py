@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from harken.formats.examples import SpokenWord
 from harken.report import canvas
-from harken.report.axis import Axis, exact_axis, label, rounded, stack_labels, two_digits
+from harken.report.axis import PlotAxis, exact_axis, label, rounded, stack_labels, two_digits
 from harken.report.canvas import Drawing, Heatmap, Label, Mark, Polyline, short, text_width
 from harken.report.markup import prose, token, visible
 from harken.report.page import render
@@ -91,7 +91,7 @@ def _panel(name: str, weights: Weights, first: float, step: float) -> Panel:
     return Panel(name, pooled, start, start + pooled.shape[1] * size * step)
 
 
-def time_axis(audio: AudioView, states: int) -> Axis:
+def time_axis(audio: AudioView, states: int) -> PlotAxis:
     """Return the axis of seconds that covers 0, all words, frames and encoder states."""
     seconds = [0.0, *(second for word in audio.words for second in (word.start, word.end))]
     for first, step, count in (
@@ -103,7 +103,7 @@ def time_axis(audio: AudioView, states: int) -> Axis:
 
 
 def place_words(
-    words: Sequence[SpokenWord], axis: Axis, width: float
+    words: Sequence[SpokenWord], axis: PlotAxis, width: float
 ) -> list[tuple[SpokenWord, int, bool]]:
     """Return each word, the line of its label, and whether the label ends with the word.
 

@@ -8,7 +8,7 @@ _MAX_DECADES = 6
 _SAME = 1e-6  # relative difference below which tick labels would be equal
 
 
-class Axis(NamedTuple):
+class PlotAxis(NamedTuple):
     """An axis from `start` to `end`; `end` is smaller on a reversed axis."""
 
     start: float
@@ -24,16 +24,18 @@ class Axis(NamedTuple):
         return (value - start) / (end - start) if end != start else 0.5
 
 
-def exact_axis(start: float, end: float, *, about: int = 5) -> Axis:
+def exact_axis(start: float, end: float, *, about: int = 5) -> PlotAxis:
     """Return an axis with exactly these ends, and the ticks between them."""
     low, high = sorted((start, end))
-    return Axis(start, end, [tick for tick in ticks(low, high, about=about) if low <= tick <= high])
+    return PlotAxis(
+        start, end, [tick for tick in ticks(low, high, about=about) if low <= tick <= high]
+    )
 
 
-def round_axis(low: float, high: float, *, about: int = 5) -> Axis:
+def round_axis(low: float, high: float, *, about: int = 5) -> PlotAxis:
     """Return an axis that contains `low` and `high` and has ticks at its ends."""
     steps = ticks(low, high, about=about)
-    return Axis(steps[0], steps[-1], steps)
+    return PlotAxis(steps[0], steps[-1], steps)
 
 
 def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
@@ -51,7 +53,7 @@ def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
     return [_clean(i * step) for i in range(first, last + 1)]
 
 
-def log_axis(low: float, high: float) -> Axis:
+def log_axis(low: float, high: float) -> PlotAxis:
     """Return a logarithmic axis that contains `low` and `high`, both positive."""
     assert 0 < low <= high < math.inf, (low, high)
     first, last = math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1
@@ -62,7 +64,7 @@ def log_axis(low: float, high: float) -> Axis:
     decades = [number for number in inside if f"{number:e}".startswith("1.0")]
     if len(decades) >= 3:
         inside = decades[:: math.ceil(len(decades) / _MAX_DECADES)]
-    return Axis(start, end, inside, log=True)
+    return PlotAxis(start, end, inside, log=True)
 
 
 def _clean(value: float) -> float:

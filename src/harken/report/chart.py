@@ -15,7 +15,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from harken.measure.interval import Estimate, format_interval
-from harken.report.axis import Axis, exact_axis, log_axis, round_axis, rounded, stack_labels
+from harken.report.axis import PlotAxis, exact_axis, log_axis, round_axis, rounded, stack_labels
 from harken.report.markup import grouped
 from harken.report.page import macro
 
@@ -80,7 +80,7 @@ def chart(
         return macro("chart.html", "empty", title=title)
     x_values, y_values = np.concatenate(list(chain(*segments))).T
     if percent:
-        x = Axis(0.0, 1.0, _QUARTERS)
+        x = PlotAxis(0.0, 1.0, _QUARTERS)
         y = x if diagonal else round_axis(0.0, max(0.05, float(y_values.max())))
     else:
         x = _step_axis([*x_values, *(mark.x for mark in marks)])
@@ -122,7 +122,7 @@ def chart(
     )
 
 
-def _step_axis(values: Sequence[float]) -> Axis:
+def _step_axis(values: Sequence[float]) -> PlotAxis:
     """Return an axis that ends at the first and last step and has integer ticks."""
     axis = exact_axis(float(min(values)), float(max(values)), about=7)
     return axis._replace(ticks=[tick for tick in axis.ticks if tick == int(tick)] or [axis.start])
@@ -141,7 +141,7 @@ def thin(points: Points, *, columns: int = _COLUMNS) -> Points:
     return np.concatenate(thinned)
 
 
-def _path(parts: Sequence[Points], x: Axis, y: Axis) -> str:
+def _path(parts: Sequence[Points], x: PlotAxis, y: PlotAxis) -> str:
     """Return the lines of a series in a viewport of 1000 x 1000 units."""
     lines = [
         [f"{1000 * x.share(a):.1f} {1000 - 1000 * y.share(b):.1f}" for a, b in thin(part)]

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from harken.measure.interval import UNDEFINED, Estimate
 from harken.measure.scored_answers import exact_matches
-from harken.report.axis import Axis, label, round_axis, rounded
+from harken.report.axis import PlotAxis, label, round_axis, rounded
 from harken.report.markup import grouped
 from harken.report.page import macro
 from harken.tasks.prediction import Prediction
@@ -38,7 +38,7 @@ def result_table(
     factor = 100.0 if percent else 1.0
     estimates = [(row.metric.low, row.metric.value, row.metric.high) for row in rows]
     values = [[math.nan if end is None else factor * end for end in ends] for ends in estimates]
-    axis = Axis(0.0, 100.0, (0.0, 25.0, 50.0, 75.0, 100.0))
+    axis = PlotAxis(0.0, 100.0, (0.0, 25.0, 50.0, 75.0, 100.0))
     if not percent:
         finite = [0.0, *(value for row in values for value in row if math.isfinite(value))]
         axis = round_axis(min(finite), max(finite) or 1.0, about=4)
