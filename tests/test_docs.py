@@ -75,7 +75,7 @@ def run_command(line: str, run: str) -> None:
     assert words[0] == "harken", line
     command, *arguments = words[1:]
     if command == "demo":
-        return  # tests/demo/ runs it
+        return  # tests/test_demo.py runs it
     if command == "data" and arguments[0] in SMALL_DATA:
         arguments += SMALL_DATA[arguments[0]]  # the last value of an option wins
     if command in ("train", "cost"):

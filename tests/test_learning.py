@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.demo.reading import demo_recipe, without_pretraining
+from harken.demo import demo_recipe, without_pretraining
 from harken.pipeline import train
 from harken.synthetic.people import PeopleConfig, write_people
 

@@ -1,6 +1,6 @@
-"""A Chromium driven over a pipe: the DevTools protocol needs no library, only two file descriptors.
+"""A Chromium controlled by the DevTools protocol over two pipes: JSON messages that end with NUL.
 
-parent writes -> fd 3 of the browser, the browser's fd 4 -> parent reads; JSON ended by NUL
+The browser reads from its file descriptor 3 and writes to 4.
 """
 
 import json
@@ -27,7 +27,7 @@ class Browser:
         assert PROGRAM is not None
         from_us, self._write = os.pipe()
         self._read, to_us = os.pipe()
-        # A shell, because only it can put a pipe on a descriptor of a given number.
+        # A shell can assign a pipe to a descriptor with a given number.
         script = f'exec "$@" 3<&{from_us} 4>&{to_us}'
         self._process = subprocess.Popen(
             ["bash", "-c", script, "browser", PROGRAM, *_FLAGS, f"--user-data-dir={profile}"],
@@ -61,7 +61,7 @@ class Browser:
         os.close(self._read)
 
     def send(self, method: str, **params: object) -> dict[str, Any]:
-        """One command and its result; events that come in between are dropped."""
+        """Send a command and return its result; events received meanwhile are dropped."""
         self._sent += 1
         message: dict[str, object] = {"id": self._sent, "method": method, "params": params}
         if self._session:
@@ -76,13 +76,13 @@ class Browser:
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
             part = os.read(self._read, 1 << 16)
-            assert part, "the browser went away"
+            assert part, "the browser ended"
             self._buffer += part
         line, _, self._buffer = self._buffer.partition(b"\0")
         return dict(json.loads(line))
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page; a promise is awaited."""
+        """Return the value of an expression in the page; a promise is awaited."""
         done = self.send(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
         )
@@ -94,11 +94,21 @@ class Browser:
         self.until(f"document.readyState === 'complete' && location.href === '{file.as_uri()}'")
 
     def until(self, condition: str) -> None:
-        """Wait for a condition in the page, for what it does in its own time."""
+        """Wait for a condition in the page."""
         end = time.monotonic() + 20
         while not self.run(f"Boolean({condition})"):
             assert time.monotonic() < end, f"never true: {condition}"
             time.sleep(0.02)
+
+    def resize(self, width: int, height: int = 900, scale: int = 1) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
+
+    def boxes(self, selector: str) -> list[dict[str, float]]:
+        """Return the rectangles of all visible elements that match."""
+        every = f"[...document.querySelectorAll({selector!r})]"
+        visible = f"{every}.filter((element) => element.checkVisibility())"
+        return list(self.run(f"{visible}.map((e) => e.getBoundingClientRect().toJSON())"))
 
     def press(self, key: str) -> None:
         text = {"Enter": "\r"}.get(key, "")

@@ -1,5 +1,6 @@
-"""The tests' own view of a page: which elements a parser finds, and the text in them."""
+"""The elements of a page and their text, from Python's HTML parser."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
@@ -57,7 +58,7 @@ class _Parser(HTMLParser):
 
 
 def parse(html: str) -> Element:
-    """The tree of `html`; an element left open or closed out of turn is an AssertionError."""
+    """Return the tree of `html`; elements must be closed, in the right order."""
     parser = _Parser()
     parser.feed(html)
     parser.close()
@@ -65,10 +66,5 @@ def parse(html: str) -> Element:
     return parser.root
 
 
-def tags(root: Element) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for child in root.children:
-        counts[child.tag] = counts.get(child.tag, 0) + 1
-        for tag, count in tags(child).items():
-            counts[tag] = counts.get(tag, 0) + count
-    return counts
+def tags(root: Element) -> Counter[str]:
+    return sum(map(tags, root.children), Counter(child.tag for child in root.children))

@@ -1,4 +1,4 @@
-"""Attention with known weights, and a small report made of invented numbers."""
+"""Attention with known weights, and a page with invented numbers."""
 
 import base64
 import math
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from io import BytesIO
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 from PIL import Image
 
 from harken.measure.interval import Estimate
 from harken.report.chart import Series, VerticalLine, chart
 from harken.report.page import Section, page
-from harken.report.tables import Example, ResultRow, examples_table, result_table, settings_table
+from harken.report.tables import ResultRow, examples_table, result_table, settings_table
 from harken.report.text_attention import text_figure
 from harken.report.viewed_attention import LayerAttention, ViewedAttention
 from harken.tasks.attention_view import AttentionView, AudioView, ImageView, any_path
@@ -61,21 +62,13 @@ TOKENS = (
 )  # fmt: skip
 
 EXAMPLES = tuple(
-    Example(
-        Prediction(input=f"Where was {name} born?", output=answer, confidence=confidence),
-        expected,
-        answer == expected,
-    )
+    (Prediction(input=f"Where was {name} born?", output=answer, confidence=confidence), expected)
     for name, expected, answer, confidence in (
         ("Khatchig Mouradian", "Melvar", "Melvar", 0.93),
         ("Jacob Henry Studer", "Columbus", "Columbus", 0.88),
         ("John Stephen", "Glasgow", "Glasgow", 0.81),
         ("Georgina Willis", "Australia", "Sydney", 0.74),
-        ("Basil Kelly", "Nassau", "Nassau", 0.69),
-        ("Sigrid Elmblad", "Stockholm", "Stockholm", 0.66),
         ("Bruno Álvarez de la Fuente y Ortega", "Santiago de Compostela", "London", 0.31),
-        ("Paul Tippett", "Prague", "London", 0.22),
-        ("Lena Ohlsdotter", "Uppsala", "Uppsala", 0.48),
         ("Ama Darko", "Accra", "Kumasi", math.nan),
     )
 )
@@ -93,7 +86,7 @@ def attention(
     # An induction head attends to the token after an earlier copy.
     after_same = np.zeros_like(same)
     after_same[:, 1:] = same[:, :-1]
-    habits: list[NDArray[np.floating]] = [
+    patterns: list[NDArray[np.floating]] = [
         3.0 * (distance == 1),
         6.0 * (after_same & (distance > 1)) + 1.0 * (distance == 0),
         4.0 * (np.arange(length)[None] == 0) + 0.0 * distance,
@@ -102,7 +95,7 @@ def attention(
     maps = []
     for layer in range(layers):
         scores = np.stack(
-            [habits[(head + layer) % 4] * (0.5 + 0.3 * layer) for head in range(heads)]
+            [patterns[(head + layer) % 4] * (0.5 + 0.3 * layer) for head in range(heads)]
         )
         # In one late head, “?” attends to the word after “born in”.
         if layer == layers - 2 and length > 15:
@@ -145,19 +138,17 @@ def curves() -> tuple[list[Series], list[VerticalLine]]:
     )
 
 
+def figure_page(body: Markup) -> str:
+    """A page with only this figure."""
+    return page("p", subtitle="", facts={}, footer="", sections=[Section(title="s", body=body)])
+
+
 def sample_page() -> str:
     drawn, stages = curves()
     return page(
         "Pretraining on biographies",
         subtitle="A GPT of 4 layers read 2 MB of biographies, then answered questions about them.",
-        facts={
-            "task": "answer",
-            "exact match": "84.0 % (80.1–87.3)",
-            "parameters": "3.3 million",
-            "trained": "6 000 steps, 41 min",
-            "machine": "2 CPU cores",
-            "seed": "1",
-        },
+        facts={"task": "answer", "exact match": "84.0 % (80.1–87.3)", "seed": "1"},
         sections=[
             Section(
                 title="Exact match with and without pretraining",
@@ -184,17 +175,10 @@ def sample_page() -> str:
                     note="Rows are queries, columns are keys.",
                 ),
             ),
-            Section(title="Answers", body=examples_table(EXAMPLES)),
+            Section(title="Answers", body=examples_table(*zip(*EXAMPLES, strict=True))),
             Section(
                 title="Settings",
-                body=settings_table(
-                    {
-                        "task": "answer",
-                        "seed": 1,
-                        "model": {"kind": "gpt", "width": 256, "heads": 4, "layers": 4},
-                        "training": {"steps": 6000, "optimizer": {"kind": "adamw", "rate": 6e-4}},
-                    }
-                ),
+                body=settings_table({"seed": 1, "model": {"kind": "gpt", "width": 256}}),
             ),
         ],
         footer="Made by Harken 0.1 from runs/answer-pretrained, seed 1.",

@@ -6,22 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.formats.examples import SpokenWord
-from harken.report.audio_attention import (
-    TimeAxis,
-    audio_drawing,
-    audio_figure,
-    place_words,
-    time_axis,
-)
+from harken.report.audio_attention import audio_drawing, audio_figure, place_words, time_axis
+from harken.report.axis import exact_axis
 from harken.report.canvas import Drawing, Heatmap, Label, Polyline
-from harken.report.page import Section, page
 from harken.report.palette import LIGHT, scale
 from harken.report.viewed_attention import ViewedAttention
 from harken.tasks.attention_view import AudioView
 
 from .browser import PROGRAM, Browser
 from .parsed import Element, parse
-from .sample import decoded, pointed, viewed
+from .sample import decoded, figure_page, pointed, viewed
 
 # Distinct primes: a swapped axis cannot pass by luck.
 LAYERS, HEADS, SYMBOLS, PLACES, FRAMES, BINS = 2, 3, 5, 29, 113, 7
@@ -84,11 +78,11 @@ def darkest(window: Element) -> list[float]:
 def test_the_axis_holds_all_that_is_drawn() -> None:
     frames_end, places_end = FIRST_FRAME + (FRAMES - 0.5) * FRAME, second(PLACES - 1) + PLACE / 2
     axis = time_axis(audio(words=()), PLACES)
-    assert axis.begin == 0  # though no panel begins there
+    assert axis.start == 0  # though no panel starts there
     assert axis.end == pytest.approx(places_end)
     assert time_axis(audio(), PLACES - 1).end == pytest.approx(frames_end)
     early = audio(first_state_seconds=FIRST_FRAME, words=[SpokenWord("late", 1.0, 9.75)])
-    assert time_axis(early, PLACES) == TimeAxis(begin=FIRST_FRAME - PLACE / 2, end=9.75)
+    assert time_axis(early, PLACES)[:2] == (FIRST_FRAME - PLACE / 2, 9.75)
 
 
 def test_a_peak_stands_at_its_second() -> None:
@@ -101,7 +95,7 @@ def test_a_loud_frame_stands_at_its_second_and_low_pitch_at_the_bottom() -> None
     spectrogram = np.zeros((FRAMES, BINS))
     spectrogram[67, 1] = 5.0
     root = figure(maps(spectrogram=spectrogram))
-    heard = root.find("div", "heard")
+    heard = root.find("div", "spectrogram")
     at = darkest(heard)[BINS - 2]
     assert on_axis(root, at) == pytest.approx(FIRST_FRAME + 67 * FRAME, abs=1e-5)
     assert image(heard)[BINS - 2, 67].tolist() == scale(LIGHT)[-1].tolist()
@@ -123,11 +117,11 @@ def test_half_a_minute_keeps_its_peaks() -> None:
 def test_words_begin_and_end_at_their_seconds() -> None:
     words = [SpokenWord("nine", 0.25, 0.625), SpokenWord("one", 0.625, 1.0)]
     root = figure(maps(words=words))
-    bars = [line.attributes for line in root.find("svg", "lane").find_all("line")]
+    bars = [line.attributes for line in root.find("svg", "word-lane").find_all("line")]
     ends = [on_axis(root, per_cent(bar[name])) for bar in bars for name in ("x1", "x2")]
     assert ends == pytest.approx([0.25, 0.625, 0.625, 1.0], abs=1e-5)
-    assert [word.text for word in root.find("svg", "lane").find_all("text")] == ["nine", "one"]
-    for window in ("heard", "large"):
+    assert [word.text for word in root.find("svg", "word-lane").find_all("text")] == ["nine", "one"]
+    for window in ("spectrogram", "large"):
         lines = root.find("div", window).find("svg", "marks").find_all("line")
         attention = [on_axis(root, per_cent(line.attributes["x1"])) for line in lines]
         assert attention == pytest.approx([0.25, 0.625, 1.0], abs=1e-5)  # each time once
@@ -142,7 +136,7 @@ def test_words_begin_and_end_at_their_seconds() -> None:
 )
 def test_words_on_a_line_stay_apart(drawn: list[tuple[str, float, float]], width: int) -> None:
     spoken = [SpokenWord(word, start, start + length) for word, start, length in drawn]
-    placed = place_words(spoken, TimeAxis(0, 30), width)
+    placed = place_words(spoken, exact_axis(0, 30), width)
     assert sorted(word.start for word, _, _ in placed) == sorted(word.start for word in spoken)
     ends: dict[int, float] = {}
     for word, line, flipped in placed:
@@ -197,7 +191,7 @@ def test_the_largest_weight_of_all_heads_has_the_last_color() -> None:
 def test_silence_and_zero_weights_are_drawn(weight: float) -> None:
     equal = np.full((1, SYMBOLS, PLACES), weight, dtype=np.float16)
     root = figure(maps([equal], spectrogram=np.full((FRAMES, BINS), -15.9)))
-    assert (image(root.find("div", "heard")) == scale(LIGHT)[0]).all()
+    assert (image(root.find("div", "spectrogram")) == scale(LIGHT)[0]).all()
     assert (image(root.find("div", "large")) == scale(LIGHT)[-1 if weight else 0]).all()
 
 
@@ -248,30 +242,22 @@ def test_symbols_stand_beside_their_rows() -> None:
 def test_a_browser_draws_one_axis_without_overlap(tmp_path: Path) -> None:
     text = ["she", "had", "your", "dark", "suit", "in", "greasy", "wash", "water", "all", "year"]
     words = [SpokenWord(word, 0.1 * i, 0.1 * i + 0.09) for i, word in enumerate(text)]
-    body = audio_figure(maps(words=words), title="t")
     file = tmp_path / "page.html"
-    whole = page("p", subtitle="", facts={}, footer="", sections=[Section(title="s", body=body)])
-    file.write_text(whole, encoding="utf-8")
+    file.write_text(figure_page(audio_figure(maps(words=words), title="t")), encoding="utf-8")
     with Browser(tmp_path / "profile") as browser:
         for width in (390, 1200):
-            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-            browser.send("Emulation.setDeviceMetricsOverride", **size)
+            browser.resize(width)
             browser.open(file)
-
-            def boxes(selector: str) -> list[dict[str, float]]:
-                every = f"[...document.querySelectorAll({selector!r})]"
-                return list(browser.run(f"{every}.map((e) => e.getBoundingClientRect().toJSON())"))
-
             assert browser.run("document.documentElement.scrollWidth") == width
-            panels = boxes(".window, .seconds, .lane")
+            panels = browser.boxes(".window, .seconds, .word-lane")
             assert len({box["left"] for box in panels}) == 1
             assert len({box["right"] for box in panels}) == 1
-            labels = boxes(".lane text")
+            labels = browser.boxes(".word-lane text")
             assert len(labels) == len(text)
             for i, label in enumerate(labels):
                 for other in labels[i + 1 :]:
                     apart = label["right"] <= other["left"] or other["right"] <= label["left"]
                     assert apart or abs(label["top"] - other["top"]) >= 14
-            rows, symbols = boxes(".large")[0], boxes(".panels ol li")
+            rows, symbols = browser.boxes(".large")[0], browser.boxes(".panels ol li")
             assert symbols[0]["top"] == pytest.approx(rows["top"], abs=1)
             assert symbols[-1]["bottom"] == pytest.approx(rows["bottom"], abs=1)

@@ -1,4 +1,4 @@
-"""page.js in a real browser, under the page's own policy. Skipped where there is none."""
+"""page.js in Chromium, under the content security policy of the page."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,14 +27,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def shown(browser: Browser, sample: str, tmp_path: Path) -> Browser:
-    """The sample page, fresh, with the script at rest."""
+    """The sample page, reloaded, after its script has run."""
     file = tmp_path / "page.html"
     file.write_text(sample, encoding="utf-8")
-    size = {"width": 1200, "height": 2600, "deviceScaleFactor": 1, "mobile": False}
-    browser.send("Emulation.setDeviceMetricsOverride", **size)
+    browser.resize(1200, 2600)
     browser.open(file)
     browser.until("document.querySelector('.small[aria-pressed=true]')")
-    browser.until("document.querySelector('.queries .taken')")
+    browser.until("document.querySelector('.queries .selected')")
     return browser
 
 
@@ -51,19 +50,14 @@ def text(browser: Browser, selector: str) -> str:
     return value
 
 
-def box(browser: Browser, selector: str) -> dict[str, float]:
-    value = browser.run(f"document.querySelector({selector!r}).getBoundingClientRect().toJSON()")
-    return dict(value)
-
-
 def point_at_cell(browser: Browser, row: int, column: int, *, click: bool = False) -> None:
-    at = box(browser, ".cells")
+    (at,) = browser.boxes(".cells")
     cell = at["width"] / len(TOKENS)
     browser.point(at["x"] + (column + 0.4) * cell, at["y"] + (row + 0.6) * cell, click=click)
 
 
 def click_small(browser: Browser, layer: int, head: int) -> None:
-    at = box(browser, f'.small[data-layer="{layer}"][data-head="{head}"]')
+    (at,) = browser.boxes(f'.small[data-layer="{layer}"][data-head="{head}"]')
     browser.point(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2, click=True)
     browser.until(
         f"document.querySelector('.detail .name').textContent === 'L{layer + 1}.H{head + 1}'"
@@ -88,8 +82,8 @@ def strip(layer: int, head: int | None, query: int) -> list[str]:
     return [f"{weight:.2f}" if weight >= 0.05 else "" for weight in row]
 
 
-def test_the_script_runs_and_agrees_with_what_was_served(shown: Browser) -> None:
-    assert text(shown, ".reading") == "‘?’ attends most to ‘␣Melvar’ (0.98) (25 → 16)"
+def test_script_agrees_with_static_page(shown: Browser) -> None:
+    assert text(shown, ".weight-text") == "‘?’ attends most to ‘␣Melvar’ (0.98) (25 → 16)"
     assert texts(shown, ".strips .head small") == strip(2, 2, LAST)
     assert texts(shown, ".strips .mean small") == strip(2, None, LAST)
     assert shown.run("document.querySelector('.hint').hidden") is False
@@ -110,56 +104,50 @@ def test_a_click_enlarges_another_head(shown: Browser) -> None:
     assert texts(shown, ".strips .mean small") == strip(0, None, LAST)
     rows = attention().layers[0].weights[1]
     strongest = [f"{seen(TOKENS[int(row.argmax())])} {row.max():.2f}" for row in rows]
-    looked_at = texts(shown, ".strongest td:nth-child(2)")
+    attended = texts(shown, ".strongest td:nth-child(2)")
     weights = texts(shown, ".strongest td:nth-child(3)")
-    assert [" ".join(pair) for pair in zip(looked_at, weights, strict=True)] == strongest
+    assert [" ".join(pair) for pair in zip(attended, weights, strict=True)] == strongest
 
 
-def test_arrow_keys_move_between_heads_and_enter_chooses(shown: Browser) -> None:
+def test_arrow_keys_move_between_heads_and_enter_selects(shown: Browser) -> None:
     click_small(shown, 0, 1)
     shown.run("document.querySelector('.small.chosen').focus()")
     for key in ("ArrowDown", "ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp", "ArrowRight"):
         shown.press(key)
     assert text(shown, ".detail .name") == "L1.H2"
     assert shown.run("document.activeElement.dataset.name") == "L2.H3"
+    in_tab_order = "[...document.querySelectorAll('.small[tabindex=\"0\"]')]"
+    assert shown.run(f"{in_tab_order}.map((small) => small.dataset.name)") == ["L2.H3"]
     shown.press("Enter")
     shown.until("document.querySelector('.detail .name').textContent === 'L2.H3'")
     assert texts(shown, ".strips .head small") == strip(1, 2, LAST)
 
 
-def test_one_stop_for_the_tab_key_among_all_heads(shown: Browser) -> None:
-    shown.run("document.querySelector('.small.chosen').focus()")
-    shown.press("ArrowUp")
-    assert shown.run(
-        "[...document.querySelectorAll('.small[tabindex=\"0\"]')].map((s) => s.dataset.name)"
-    ) == ["L2.H3"]
-
-
-def test_pointing_reads_a_cell_and_another_head_is_read_there(shown: Browser) -> None:
+def test_selected_cell_stays_when_the_head_changes(shown: Browser) -> None:
     point_at_cell(shown, 20, 3)
-    assert text(shown, ".reading") == sentence(2, 2, 20, 3)
+    assert text(shown, ".weight-text") == sentence(2, 2, 20, 3)
     assert texts(shown, ".map .at") == [seen(TOKENS[3]), seen(TOKENS[20])]
     click_small(shown, 3, 0)
-    assert text(shown, ".reading") == sentence(3, 0, 20, 3)
+    assert text(shown, ".weight-text") == sentence(3, 0, 20, 3)
 
 
-def test_a_click_takes_the_row_as_query(shown: Browser) -> None:
+def test_click_selects_the_query(shown: Browser) -> None:
     point_at_cell(shown, 13, 2, click=True)
     assert text(shown, ".strips .query") == seen(TOKENS[13])
     assert texts(shown, ".strips .head small") == strip(2, 2, 13)
     assert shown.run("document.querySelector('.strips .last').hidden") is True
 
 
-def test_keys_move_the_cell_and_stop_at_the_edge(shown: Browser) -> None:
+def test_keys_move_the_cell_up_to_the_edge(shown: Browser) -> None:
     shown.run("document.querySelector('.map').focus()")
     shown.press("ArrowDown")  # shows where the reader is
-    assert text(shown, ".reading") == sentence(2, 2, LAST, 0)
+    assert text(shown, ".weight-text") == sentence(2, 2, LAST, 0)
     for key in ("ArrowUp", "ArrowRight", "ArrowRight", "ArrowUp", "ArrowLeft"):
         shown.press(key)
-    assert text(shown, ".reading") == sentence(2, 2, LAST - 2, 1)
+    assert text(shown, ".weight-text") == sentence(2, 2, LAST - 2, 1)
     shown.press("ArrowLeft")
     shown.press("ArrowLeft")
-    assert text(shown, ".reading") == sentence(2, 2, LAST - 2, 0)
+    assert text(shown, ".weight-text") == sentence(2, 2, LAST - 2, 0)
     shown.press("Enter")
     assert text(shown, ".strips .query") == seen(TOKENS[LAST - 2])
 
@@ -173,7 +161,7 @@ def lines(browser: Browser) -> list[str]:
 
 
 def served(layer: int, head: int) -> tuple[list[str], str]:
-    """What Python draws: the lines and the sentence."""
+    """The lines and the caption of the static page."""
     alone = attention().layers[layer].select([head + 1])
     figure = parse(text_figure(attention()._replace(layers=[alone]), title="t"))
     drawn = [
@@ -184,20 +172,20 @@ def served(layer: int, head: int) -> tuple[list[str], str]:
 
 
 @pytest.mark.parametrize("head", range(4))
-def test_the_script_draws_the_lines_that_python_does(shown: Browser, head: int) -> None:
+def test_script_draws_the_lines_of_the_static_page(shown: Browser, head: int) -> None:
     for layer in (0, 3):
         click_small(shown, layer, head)
         assert (lines(shown), text(shown, ".caption")) == served(layer, head)
 
 
-def test_keys_take_another_query_and_another_head_of_the_lines(shown: Browser) -> None:
+def test_keys_select_query_and_head_of_lines(shown: Browser) -> None:
     shown.run("document.querySelector('.sides').focus()")
     shown.press("ArrowUp")
     shown.press("ArrowUp")
     assert text(shown, ".strips .query") == seen(TOKENS[LAST - 2])
-    assert texts(shown, ".from .taken") == [seen(TOKENS[LAST - 2])]
+    assert texts(shown, ".from .selected") == [seen(TOKENS[LAST - 2])]
     assert shown.run(
-        "[...document.querySelectorAll('.sides path.taken')]"
+        "[...document.querySelectorAll('.sides path.selected')]"
         f".every((line) => line.getAttribute('d').startsWith('M0 {LAST - 2}.5'))"
     )
     shown.press("ArrowRight")
@@ -217,7 +205,6 @@ def test_the_policy_stops_a_foreign_script(shown: Browser) -> None:
 
 
 @pytest.mark.parametrize("width", [360, 400, 700, 1200])
-def test_nothing_sticks_out_of_the_page(shown: Browser, width: int) -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    shown.send("Emulation.setDeviceMetricsOverride", **size)
+def test_no_horizontal_scrolling(shown: Browser, width: int) -> None:
+    shown.resize(width)
     assert shown.run("document.documentElement.scrollWidth") == width

@@ -66,4 +66,4 @@ def test_offsets_without_attention_are_left_out() -> None:
     far = replace(HEADS[0], measured_offsets=[*MEASURED, (31, 0.001), (-17, 0.0)])
     drawn = head_sheet([far], "t")
     texts = [mark.text for mark in drawn.marks if isinstance(mark, Label)]
-    assert texts[-3:] == ["5", "0", "1"]
+    assert texts[-3:] == ["5", "0", "−1"]

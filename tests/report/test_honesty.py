@@ -1,4 +1,4 @@
-"""The section on what a model does not know, as a parser reads it."""
+"""The section on confidence and unknown questions."""
 
 import re
 from collections.abc import Sequence
@@ -16,6 +16,18 @@ from .parsed import Element, parse
 KNOWN = known_answers(
     ["Ada Kong", "Bob", "Cleo <b>Vark</b>", "Dan Elk"], ["Rome", "Oslo", "Rome", "Bonn"]
 )
+
+
+TITLES = [
+    "Calibration.",
+    "Error rate against coverage.",
+    "Guaranteed error rates.",
+    "Kinds of answers.",
+    "Answers of the nearest name, by spelling.",
+    "Answers of the nearest name, by the model's hidden state.",
+    "Fictional names.",
+    "Accuracy by group.",
+]
 
 
 def embed(names: Sequence[str]) -> np.ndarray:
@@ -52,15 +64,10 @@ def rows(root: Element, number: int) -> list[list[str]]:
 
 
 def people(count: int, right: int) -> tuple[list[Answer], list[str]]:
-    """The surest `right` of them are right; the others say what Bob's answer is."""
-    answers = [
-        Answer(
-            f"Bobby {at}" if at % 3 else f"Bøb {at}",
-            "Rome" if at < right else "Oslo",
-            1 - at / count,
-        )
-        for at in range(count)
-    ]
+    """The `right` most confident answers are correct; the others are the answer for Bob."""
+    names = [f"Bobby {i}" if i % 3 else f"Bøb {i}" for i in range(count)]
+    places = ["Rome"] * right + ["Oslo"] * (count - right)
+    answers = [Answer(names[i], places[i], 1 - i / count) for i in range(count)]
     return answers, ["Rome"] * count
 
 
@@ -74,16 +81,7 @@ def usual() -> Element:
 
 def test_every_figure_says_how_to_read_it(usual: Element) -> None:
     result = captions(usual)
-    assert list(result) == [
-        "Calibration.",
-        "Error rate against coverage.",
-        "Guaranteed error rates.",
-        "Kinds of answers.",
-        "Answers of the nearest name, by spelling.",
-        "Answers of the nearest name, by the model's hidden state.",
-        "Fictional names.",
-        "Accuracy by group.",
-    ]
+    assert list(result) == TITLES
     assert all(len(reading) > 40 for reading in result.values())
     assert "not enough" not in result["Error rate against coverage."]
     # Of the two hundred, those with an ø share no trigram with Bob.
@@ -94,11 +92,7 @@ def test_every_figure_says_how_to_read_it(usual: Element) -> None:
 
 def test_guarantees_in_figures(usual: Element) -> None:
     five, ten, twenty = rows(usual, 0)
-    assert [row[0] for row in (five, ten, twenty)] == [
-        "at most 5 %",
-        "at most 10 %",
-        "at most 20 %",
-    ]
+    assert [row[0] for row in rows(usual, 0)] == [f"at most {rate} %" for rate in (5, 10, 20)]
     assert float(five[1]) >= float(ten[1]) > float(twenty[1])
     assert re.fullmatch(r"\d+\.\d % \(\d+\.\d % - \d+\.\d %\)", ten[2])
 
@@ -115,13 +109,11 @@ def test_the_threshold_is_marked(usual: Element) -> None:
     assert mark.find("line").attributes["x1"] == f"{passing / 8:.2f}%"
 
 
-def test_where_nothing_can_be_guaranteed() -> None:
+def test_no_guarantee_is_possible() -> None:
     answers, expected = people(20, 0)
     result = section(honesty(answers, expected, [Answer("Ada Elk", "Rome", 0.9)]))
-    assert (
-        "not enough to guarantee at most 10 % errors"
-        in captions(result)["Error rate against coverage."]
-    )
+    caption = captions(result)["Error rate against coverage."]
+    assert "not enough to guarantee at most 10 % errors" in caption
     assert [row[1] for row in rows(result, 0)] == ["not supported by the questions"] * 3
     assert not result.find_all("g", "marks")
     assert "no threshold" in result.text
@@ -131,12 +123,7 @@ def test_one_question() -> None:
     result = section(honesty([Answer("Ada King", "Rome", 0.7)], ["Rome"]))
     assert "about one name" in result.text
     assert len(result.find_all("svg", "plot")) == 2
-    assert list(captions(result)) == [
-        "Calibration.",
-        "Error rate against coverage.",
-        "Guaranteed error rates.",
-        "Kinds of answers.",
-    ]
+    assert list(captions(result)) == TITLES[:4]
 
 
 def test_names_are_text() -> None:

@@ -18,18 +18,16 @@ from harken.report.image_attention import (
     image_drawing,
     image_figure,
     image_of,
-    mean_and_heads,
     peak,
     reduced,
 )
-from harken.report.page import Section, page
 from harken.report.palette import LIGHT, scale
 from harken.report.viewed_attention import ViewedAttention
 from harken.tasks.attention_view import ImageView
 
 from .browser import PROGRAM, Browser
 from .parsed import Element, parse
-from .sample import decoded, pointed, viewed
+from .sample import decoded, figure_page, pointed, viewed
 
 # Distinct primes: a swapped axis cannot pass by luck.
 HEADS, COLUMNS, ROWS, PATCH = 3, 7, 11, 13
@@ -83,19 +81,19 @@ def numbers(element: Element, *names: str) -> list[float]:
     return [float(element.attributes[name]) for name in names]
 
 
-def cells(look: Element) -> list[Element]:
+def cells(head_view: Element) -> list[Element]:
     """The items of a row that are words; the first is the image."""
-    return look.find("ol", "scenes").find_all("li")[1:]
+    return head_view.find("ol", "scenes").find_all("li")[1:]
 
 
 def shown(root: Element) -> Element:
-    """What is visible without a choice: what follows the checked radio button."""
-    looks = root.find("div", "looks").children
-    labels = [
-        attention.tag == "label" and "checked" in attention.find("input").attributes
-        for attention in looks
+    """The element after the checked radio button, which is visible by default."""
+    elements = root.find("div", "head-views").children
+    checked = [
+        element.tag == "label" and "checked" in element.find("input").attributes
+        for element in elements
     ]
-    return looks[labels.index(True) + 1]
+    return elements[checked.index(True) + 1]
 
 
 def opacity(word: Element) -> np.ndarray:
@@ -137,7 +135,7 @@ def test_a_weight_clears_exactly_the_pixels_of_its_position(
 ) -> None:
     attention, lit = grid
     view = image_of(attention)
-    (word,) = cells(figure(attention).find("div", "look"))
+    (word,) = cells(figure(attention).find("div", "head-view"))
     owner = nearest(view)
     assert (opacity(word)[owner == lit] == 0).all()
     np.testing.assert_allclose(opacity(word)[(owner != lit) & (owner >= 0)], 0.8)
@@ -207,8 +205,8 @@ def test_the_image_is_there_once_and_first_in_every_row(channels: int) -> None:
     assert numbers(shared, "x", "y", "width", "height") == [0, 0, WIDTH, HEIGHT]
     pixels = decoded(shared.attributes["href"])
     np.testing.assert_array_equal(pixels, np.broadcast_to(image, (HEIGHT, WIDTH, 3)))
-    for look in root.find_all("div", "look"):
-        scenes = look.find("ol", "scenes").find_all("li")
+    for head_view in root.find_all("div", "head-view"):
+        scenes = head_view.find("ol", "scenes").find_all("li")
         uses = [scene.find("use").attributes["href"] for scene in scenes]
         assert uses == ["#" + shared.attributes["id"]] * (1 + len(WORDS))
         assert scenes[0].find_all("image") == scenes[0].find_all("circle") == []
@@ -248,13 +246,6 @@ def test_the_mean_of_the_last_layer_is_shown_and_every_head_may_be_chosen() -> N
     assert not figure(maps([pointed(PEAKS, 1, PLACES)])).find_all("input")
 
 
-def test_the_mean_is_over_heads() -> None:
-    weights = np.random.default_rng(0).dirichlet(np.ones(PLACES), size=(HEADS, len(WORDS)))
-    mean, *heads = mean_and_heads(maps([weights]).layers[0])
-    np.testing.assert_allclose(mean.weights, weights.mean(axis=0))
-    np.testing.assert_allclose(heads[1].weights, weights[1])
-
-
 @pytest.mark.parametrize("weight", [0.0, 1 / PLACES])
 def test_equal_weights_have_no_peak(weight: float) -> None:
     weights = np.full((1, 1, PLACES), weight)
@@ -285,13 +276,17 @@ def test_the_same_maps_give_the_same_page_and_nothing_is_fetched() -> None:
 
 
 def test_columns_are_words_and_rows_are_heads() -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(PLACES), size=(HEADS, len(WORDS)))
+    mean, *heads = maps([weights]).layers[0].mean_and_heads()
+    np.testing.assert_allclose(mean.weights, weights.mean(axis=0))
+    np.testing.assert_allclose(heads[1].weights, weights[1])
     drawn = image_drawing(maps(), "t")
     pictures = [mark for mark in drawn.marks if isinstance(mark, Picture)]
     columns = 1 + len(WORDS)
     assert len(pictures) == (1 + HEADS) * columns
     labels = {mark.text: mark for mark in drawn.marks if isinstance(mark, Label)}
     view, image = image_of(maps()), noise(HEIGHT, WIDTH)
-    for row, choice in enumerate(mean_and_heads(maps().layers[-1])):
+    for row, choice in enumerate(maps().layers[-1].mean_and_heads()):
         first = pictures[row * columns]
         np.testing.assert_array_equal(first.pixels, image)
         assert labels[choice.name].y == pytest.approx(first.y + first.height / 2 + 4)
@@ -315,11 +310,6 @@ def test_a_long_caption_continues_below() -> None:
     assert len(set(tops)) == 2 and tops.count(tops[0]) == 11 and tops.count(tops[-1]) == 4
 
 
-def whole(attention: ViewedAttention) -> str:
-    body = image_figure(attention, title="t")
-    return page("p", subtitle="", facts={}, footer="", sections=[Section(title="s", body=body)])
-
-
 def test_a_long_caption_stays_affordable() -> None:
     random = np.random.default_rng(0)
     layers = [random.dirichlet(np.ones(441), size=(4, 20)) for _ in range(2)]
@@ -331,34 +321,29 @@ def test_a_long_caption_stays_affordable() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine")
-def test_a_browser_clears_the_pixels_of_a_position_and_obeys_keys(tmp_path: Path) -> None:
+def test_browser_clears_the_pixels_of_a_position_and_keys_select_heads(tmp_path: Path) -> None:
     image = np.full((HEIGHT, WIDTH, 1), 255, np.uint8)
     layers = [np.eye(PLACES)[None, list(PEAKS)], pointed(PEAKS, HEADS, PLACES)]
     attention = maps(layers, image=image)
     file = tmp_path / "page.html"
-    file.write_text(whole(attention), encoding="utf-8")
+    file.write_text(figure_page(image_figure(attention, title="t")), encoding="utf-8")
     with Browser(tmp_path / "profile") as browser:
-        size = {"width": 1200, "height": 1400, "deviceScaleFactor": 2, "mobile": False}
-        browser.send("Emulation.setDeviceMetricsOverride", **size)
+        browser.resize(1200, 1400, scale=2)
         browser.open(file)
 
-        def seen() -> list[str]:
-            every = "[...document.querySelectorAll('.look')]"
-            visible = f"{every}.filter((look) => look.checkVisibility())"
-            return list(browser.run(f"{visible}.map((e) => e.querySelector('summary').innerText)"))
+        def shown_head() -> str:
+            every = "[...document.querySelectorAll('.head-view')]"
+            visible = f"{every}.filter((e) => e.checkVisibility())"
+            (text,) = browser.run(f"{visible}.map((e) => e.querySelector('summary').innerText)")
+            return str(text)
 
-        (first,) = seen()
-        assert first.endswith("L2, mean over 3 heads")
+        assert shown_head().endswith("L2, mean over 3 heads")
         browser.run("document.querySelector('input:checked').focus()")
         browser.press("ArrowUp")
-        (before,) = seen()
-        assert before.endswith("L1.H1")
+        assert shown_head().endswith("L1.H1")
         shot = base64.b64decode(browser.send("Page.captureScreenshot", format="png")["data"])
         screen = np.asarray(Image.open(BytesIO(shot)).convert("RGB")).astype(int)
-        boxes = browser.run(
-            "[...document.querySelectorAll('li > svg.scene')].filter((e) => e.checkVisibility())"
-            ".map((e) => e.getBoundingClientRect().toJSON())"
-        )
+        boxes = browser.boxes("li > svg.scene")
         assert len(boxes) == 1 + len(WORDS)
         owner = nearest(image_of(attention))
         covered = np.rint(0.2 * 255 + 0.8 * np.array(OVERLAY))
@@ -380,24 +365,19 @@ def test_a_long_caption_takes_more_lines_of_a_page(tmp_path: Path, image: np.nda
     words = ("extraordinarily" * 3, *(f"word {i}" for i in range(18)))
     file = tmp_path / "page.html"
     layers = [pointed(range(len(words)), HEADS, PLACES)]
-    file.write_text(whole(maps(layers, words, image=image)), encoding="utf-8")
+    body = image_figure(maps(layers, words, image=image), title="t")
+    file.write_text(figure_page(body), encoding="utf-8")
     with Browser(tmp_path / "profile") as browser:
         for width, columns in ((390, 2), (1200, 7)):
-            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-            browser.send("Emulation.setDeviceMetricsOverride", **size)
+            browser.resize(width)
             browser.open(file)
-
-            def boxes(selector: str) -> list[dict[str, float]]:
-                every = f"[...document.querySelectorAll({selector!r})]"
-                seen = f"{every}.filter((e) => e.checkVisibility())"
-                return list(browser.run(f"{seen}.map((e) => e.getBoundingClientRect().toJSON())"))
-
             assert browser.run("document.documentElement.scrollWidth") == width
-            items, scenes = boxes(".scenes li"), boxes(".scenes li :is(svg.scene, img)")
+            items = browser.boxes(".scenes li")
+            scenes = browser.boxes(".scenes li :is(svg.scene, img)")
             assert len(items) == len(words) + (image is not None)
             tops = [round(item["top"]) for item in items]
             assert max(tops.count(top) for top in set(tops)) == columns
             for scene in scenes:  # no image is stretched
                 assert scene["height"] / scene["width"] == pytest.approx(ROWS / COLUMNS, rel=0.02)
             # Words of any length leave room for their weight.
-            assert boxes(".scenes b")[0]["right"] < items[image is not None]["right"] - 15
+            assert browser.boxes(".scenes b")[0]["right"] < items[image is not None]["right"] - 15

@@ -54,13 +54,6 @@ def test_half_precision_is_accepted() -> None:
     assert text_drawing(maps(weights), "t").svg()
 
 
-def test_sharpest_is_the_head_whose_last_query_spreads_least() -> None:
-    weights = np.full((LAYERS, HEADS, QUERIES, KEYS), 1 / KEYS)
-    weights[0, 1, 0] = np.eye(KEYS)[3]  # sharper, but not the last query
-    weights[1, 2, -1] = [0.4, 0.6, 0, 0, 0, 0, 0]
-    assert sharpest(maps(weights)) == (1, 2)
-
-
 def test_every_head_has_its_own_picture_and_exact_weights() -> None:
     smalls = figure(maps()).find_all("span", "small")
     assert [small.attributes["data-name"] for small in smalls] == [
@@ -81,21 +74,21 @@ def test_layers_may_differ_in_heads() -> None:
     overview = figure(attention).find("div", "overview")
     assert [th.text for th in overview.find("tbody").find_all("th")] == ["L1", "L2"]
     rows = overview.find("tbody").find_all("tr")
-    assert [[len(td.find_all("img")) for td in row.find_all("td")] for row in rows] == [
-        [0, 1, 0],
-        [1, 1, 1],
-    ]
+    images = [[len(td.find_all("img")) for td in row.find_all("td")] for row in rows]
+    assert images == [[0, 1, 0], [1, 1, 1]]
     assert [th.text for th in overview.find("thead").find_all("th")] == ["H1", "H2", "H3"]
     small = [mark for mark in text_drawing(attention, "t").marks if isinstance(mark, Heatmap)][2:]
     assert small[0].x == small[2].x and len(small) == 4
 
 
-def test_the_sharpest_head_is_drawn_large_read_and_striped() -> None:
+def test_sharpest_head_is_large_and_its_last_query_is_shown() -> None:
     weights = np.full((LAYERS, HEADS, QUERIES, KEYS), 1 / KEYS)
+    weights[1, 2, 0] = np.eye(KEYS)[3]  # sharper, but not the last query
     weights[0, 1, -1] = [0, 0.02, 0, 0.83, 0.15, 0, 0]
+    assert sharpest(maps(weights)) == (0, 1)
     shown = figure(maps(weights))
     assert shown.find("span", "chosen").attributes["data-name"] == "L1.H2"
-    assert shown.find("p", "reading").text == "‘q4’ attends most to ‘k3’ (0.83)"
+    assert shown.find("p", "weight-text").text == "‘q4’ attends most to ‘k3’ (0.83)"
     large = parse(heatmap(weights[0, 1], "")).find("img").attributes["src"]
     assert shown.find("div", "cells").find("img").attributes["src"] == large
     head, mean = shown.find("dd", "head"), shown.find("dd", "mean")
@@ -118,7 +111,7 @@ def test_a_long_text_is_shown_in_blocks_and_the_caption_says_so() -> None:
     assert [item.text for item in shown.find("ol", "queries").find_all("li")] == tokens(5, 0)[0]
     named = [item.text for item in shown.find("ol", "keys").find_all("li")]
     assert len(named) == 256 and named[75] == "301 k300 …"
-    assert shown.find("p", "reading").text == "‘q4’ attends most to ‘301 k300 …’ (1.00)"
+    assert shown.find("p", "weight-text").text == "‘q4’ attends most to ‘301 k300 …’ (1.00)"
     assert shown.find("dd", "head").attributes["tabindex"] == "0"
 
 
@@ -163,13 +156,13 @@ def test_lines_run_from_the_query_to_the_key() -> None:
     weights = pointed(AttentionLine(2, 4, 0.25), AttentionLine(1, 0, 0.64))
     sides = figure(maps(weights[None, None])).find("div", "sides")
     assert sides.find("svg").attributes["viewbox"] == "0 0 100 5"
-    assert [path.attributes for path in sides.find_all("path")] == [
-        {"class": "taken", "d": "M0 2.5L100 4.5", "stroke-opacity": "0.50", "stroke-width": "1.50"},
-        {"d": "M0 1.5L100 0.5", "stroke-opacity": "0.80", "stroke-width": "2.28"},
-    ]
+    names = ("d", "stroke-opacity", "stroke-width", "class")
+    drawn = [[path.attributes.get(name) for name in names] for path in sides.find_all("path")]
+    assert drawn[0] == ["M0 2.5L100 4.5", "0.50", "1.50", "selected"]
+    assert drawn[1:] == [["M0 1.5L100 0.5", "0.80", "2.28", None]]
 
 
-def test_labels_stand_beside_their_row_and_column() -> None:
+def test_labels_are_beside_their_row_and_column() -> None:
     drawn = text_drawing(maps(diagonal(QUERIES, KEYS)), "a title")
     large, _, *small = [mark for mark in drawn.marks if isinstance(mark, Heatmap)]
     labels = {mark.text: mark for mark in drawn.marks if isinstance(mark, Label)}
@@ -209,7 +202,7 @@ def test_labels_never_overlap_and_the_notes_say_what_is_left_out(count: int) -> 
         assert mark.x + mark.width <= drawn.width and mark.y + mark.height <= drawn.height
 
 
-def test_a_single_large_weight_survives_the_blocks() -> None:
+def test_blocks_keep_a_single_large_weight() -> None:
     weights = np.zeros((1, 1, 1021, 1021))
     weights[0, 0, 700, 300] = 1.0
     drawn = text_drawing(maps(weights), "t")

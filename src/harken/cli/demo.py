@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harken.cli.output import remark, result, result_json, table, value_and_interval
-from harken.demo.reading import run_demo
+from harken.demo import run_demo
 from harken.errors import UserError
 from harken.training.progress import training_progress
 from harken.training.signals import Interrupted

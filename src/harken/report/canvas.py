@@ -8,7 +8,7 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from html import escape
 from io import BytesIO
 from itertools import accumulate
@@ -27,17 +27,18 @@ from harken.report.palette import DARK, DARK_SCREEN, LEGEND, LIGHT, Weights, lev
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Kind = Literal["svg", "png"]
-Color = Literal["paper", "ink", "muted", "rule", "accent", "bar", "mark", "word", "halo", "peak"]
+Color = Literal[
+    "background", "text", "muted", "rule", "accent", "bar", "highlight", "word", "halo", "peak"
+]
 # Light and dark. The style sheet finds a color by its light value, so these are distinct.
 _COLORS: dict[Color, tuple[str, str]] = {
-    "paper": ("#ffffff", "#14171c"),
-    "ink": ("#1b1e23", "#e4e6e8"),
+    "background": ("#ffffff", "#14171c"),
+    "text": ("#1b1e23", "#e4e6e8"),
     "muted": ("#5d6672", "#9aa3af"),
     "rule": ("#c9ced4", "#3b434e"),
     "accent": ("#1d5fa6", "#82b7ee"),
     "bar": ("#8db8d8", "#3d6f97"),
-    "mark": ("#c2410c", "#ffb070"),
+    "highlight": ("#c2410c", "#ffb070"),
     "word": ("#d9730d", "#f0a04b"),
     "halo": ("#0f1420", "#0f1420"),
     "peak": ("#fefefe", "#fefefe"),
@@ -52,11 +53,11 @@ _STYLE = (
     f'[id^="dark"]{{display:none}}@media {DARK_SCREEN}{{'
     f'[id^="light"]{{display:none}}[id^="dark"]{{display:inline}}{_RULES}}}'
 )
-_FAMILIES = (
+_FONTS = (
     "DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic",
     "Arial Unicode MS", "PingFang SC", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
 )  # fmt: skip
-_COLUMN = 7.0  # approximate pixels of a Latin letter of size 12
+_LETTER = 7.0  # approximate pixels of a Latin letter of size 12
 MARGIN, LINE, TITLE_LINE, _LEGEND_WIDTH = 20, 18, 22, 180  # pixels
 
 
@@ -109,13 +110,13 @@ class Bars(NamedTuple):
 
 
 class Circle(NamedTuple):
-    """A disk, or a ring if `line` is its width."""
+    """A disk, or a ring if it has a line width."""
 
     x: float
     y: float
     radius: float
     color: Color
-    line: float = 0.0
+    line_width: float = 0.0
 
 
 Mark = Label | Heatmap | Picture | Polyline | Bars | Circle
@@ -132,11 +133,11 @@ class Drawing(NamedTuple):
 
     def svg(self) -> bytes:
         file = _save(self, "svg", 1.0).decode("utf-8")
-        head, _, rest = file[file.index("<svg") :].partition(">")
-        head = re.sub(r'="([\d.]+)pt"', r'="\1"', head)  # a unit is a pixel
+        tag, _, content = file[file.index("<svg") :].partition(">")
+        tag = re.sub(r'="([\d.]+)pt"', r'="\1"', tag)  # a unit is a pixel
         title, description = escape(prose(self.title)), escape(prose(self.description))
         text = f"<title>{title}</title><desc>{description}</desc>"
-        return f'{head} role="img">{text}<style>{_STYLE}</style>{rest}'.encode()
+        return f'{tag} role="img">{text}<style>{_STYLE}</style>{content}'.encode()
 
     def png(self, scale: float = 2) -> bytes:
         """Return a PNG file with `scale` pixels per unit, in light colors."""
@@ -160,19 +161,18 @@ def check_suffix(path: Path) -> None:
 
 
 def heading(title: str, notes: Sequence[str], x: float, width: float) -> list[Label]:
-    """Return the title at the margin and, below it from x on, the notes, the first in ink."""
-
-    def lines(text: str, letters: float) -> list[str]:
-        return wrap(prose(text), int(letters), max_lines=3, placeholder=" …")
-
-    labels, y = [], MARGIN
-    for line in lines(title, (width - 2 * MARGIN) / 8.5):
-        labels.append(Label(MARGIN, y + 15, line, "ink", size=15))
-        y += TITLE_LINE
+    """Return the title at the left margin, and notes below it at x; the first one is darker."""
+    split = partial(wrap, max_lines=3, placeholder=" …")
+    titles = split(prose(title), int((width - 2 * MARGIN) / 8.5))
+    labels = [
+        Label(MARGIN, MARGIN + 15 + i * TITLE_LINE, line, "text", size=15)
+        for i, line in enumerate(titles)
+    ]
+    y = MARGIN + len(titles) * TITLE_LINE
     for i, note in enumerate(notes):
-        for line in lines(note, (width - x - MARGIN) / 6.5):
+        for line in split(prose(note), int((width - x - MARGIN) / 6.5)):
             y += LINE
-            labels.append(Label(x, y, line, "muted" if i else "ink"))
+            labels.append(Label(x, y, line, "muted" if i else "text"))
     return labels
 
 
@@ -187,51 +187,50 @@ def legend(x: float, y: float, ticks: Sequence[tuple[str, float]]) -> list[Mark]
 
 def text_width(text: str) -> float:
     """Return the approximate width of a label in pixels."""
-    return _COLUMN * sum(map(_columns, text))
+    return _LETTER * sum(map(_columns, text))
 
 
-def short(text: str, letters: int = 16) -> str:
-    """Return a label of at most `letters` columns, and at most three marks per letter."""
-    if text_width(text) <= letters * _COLUMN and len(text) <= 4 * letters:
+def short(text: str, columns: int = 16) -> str:
+    """Truncate to a number of columns (see `_columns`) and to four times as many characters."""
+    if sum(map(_columns, text)) <= columns and len(text) <= 4 * columns:
         return text
-    widths = accumulate(map(_columns, text[: 4 * letters]))
-    return text[: sum(width < letters for width in widths)] + "…"
+    ends = accumulate(map(_columns, text[: 4 * columns]))
+    return text[: sum(end < columns for end in ends)] + "…"
 
 
-def _columns(letter: str) -> int:
-    """Return 0 for a combining mark, 2 for a wide letter such as a Chinese one, else 1."""
-    if unicodedata.category(letter).startswith("M"):
+def _columns(character: str) -> int:
+    """Return 0 for a combining mark, 2 for a wide character such as a Chinese one, else 1."""
+    if unicodedata.category(character).startswith("M"):
         return 0
-    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 @cache
-def _installed() -> list[str]:
+def _installed_fonts() -> list[str]:
     from matplotlib.font_manager import get_font_names
 
-    return [name for name in _FAMILIES if name in get_font_names()]
+    return [name for name in _FONTS if name in get_font_names()]
 
 
 def escape_missing_glyphs(text: str) -> str:
-    """Replace each letter that no installed font has by its Python escape, for PNG files."""
+    """Replace each character that no installed font has by its Python escape, for PNG files."""
     from matplotlib.font_manager import findfont, get_font
 
-    fonts = [get_font(findfont(name)) for name in _installed()]
+    fonts = [get_font(findfont(name)) for name in _installed_fonts()]
+    return "".join(
+        character
+        if character.isspace() or any(font.get_char_index(ord(character)) for font in fonts)
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
 
-    def shown(letter: str) -> str:
-        if letter.isspace() or any(font.get_char_index(ord(letter)) for font in fonts):
-            return letter
-        return letter.encode("unicode_escape").decode("ascii")
 
-    return "".join(map(shown, text))
-
-
-def _save(drawing: Drawing, kind: Kind, scale: float) -> bytes:
+def _save(drawing: Drawing, kind: Literal["svg", "png"], scale: float) -> bytes:
     from matplotlib import style
     from matplotlib.figure import Figure
 
     settings = {
-        "font.family": _installed() if kind == "png" else "sans-serif",
+        "font.family": _installed_fonts() if kind == "png" else "sans-serif",
         "font.sans-serif": ["DejaVu Sans"],
         "text.parse_math": False,
         "svg.fonttype": "none",
@@ -239,13 +238,17 @@ def _save(drawing: Drawing, kind: Kind, scale: float) -> bytes:
         "image.composite_image": False,
     }
     width, height = round(drawing.width), round(drawing.height)
+    # In an SVG, the light image covers the dark one unless the style sheet hides it.
+    themes = (("dark", DARK), ("light", LIGHT))
     with style.context(settings, after_reset=True), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the reader of an SVG may have the glyphs
-        figure = Figure(figsize=(width / 72, height / 72), dpi=72, facecolor=_COLORS["paper"][0])
+        figure = Figure(
+            figsize=(width / 72, height / 72), dpi=72, facecolor=_COLORS["background"][0]
+        )
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
         for order, mark in enumerate(drawing.marks):
-            _draw(axes, mark, order, kind)
+            _draw(axes, mark, order, themes[kind == "png" :])
         axes.set(xlim=(0, width), ylim=(height, 0))
         file = BytesIO()
         unset = ("Date", "Creator", "Format", "Type") if kind == "svg" else ("Software",)
@@ -253,41 +256,41 @@ def _save(drawing: Drawing, kind: Kind, scale: float) -> bytes:
     return file.getvalue()
 
 
-def _draw(axes: "Axes", mark: Mark, order: int, kind: Kind) -> None:
-    from matplotlib.patches import Circle as Disk
-    from matplotlib.patches import PathPatch
+def _draw(
+    axes: "Axes", mark: Mark, order: int, themes: Sequence[tuple[str, Sequence[str]]]
+) -> None:
+    from matplotlib import patches
     from matplotlib.path import Path as Outline
-
-    def place(pixels: NDArray[np.uint8], name: str) -> None:
-        assert isinstance(mark, Heatmap | Picture)
-        extent = (mark.x, mark.x + mark.width, mark.y + mark.height, mark.y)
-        image = axes.imshow(pixels, extent=extent, aspect="auto", interpolation="none")
-        image.set(gid=f"{name}-{order}", zorder=order)
 
     match mark:
         case Label(x, y, text, color, anchor, size, rotated):
             drawn = axes.text(x, y, text, color=_COLORS[color][0], fontsize=size, zorder=order)
             drawn.set(ha={"start": "left", "middle": "center", "end": "right"}[anchor])
             drawn.set(rotation=90 if rotated else 0, rotation_mode="anchor")
-        case Heatmap(weights=weights):
-            # The light image covers the dark one unless the style sheet hides it.
-            for name, anchors in (("dark", DARK), ("light", LIGHT))[kind == "png" :]:
-                place(scale(anchors)[levels(weights)], name)
-        case Picture(pixels=pixels):
-            place(pixels, "picture")
+        case Heatmap(x, y, width, height, weights):
+            for theme, anchors in themes:
+                pixels = scale(anchors)[levels(weights)]
+                _place(axes, Picture(x, y, width, height, pixels), theme, order)
+        case Picture():
+            _place(axes, mark, "picture", order)
         case Polyline(points, color, width, opacity):
-            across, down = np.round(points, 2).T
-            hue = _COLORS[color][0]
-            axes.plot(across, down, color=hue, lw=width, alpha=opacity, zorder=order, clip_on=False)
+            line = axes.plot(*np.round(points, 2).T, color=_COLORS[color][0], lw=width)[0]
+            line.set(alpha=opacity, zorder=order, clip_on=False)
         case Bars(boxes, color):
-            x, y, wide, high = np.transpose(boxes)
-            across, down = (x, x + wide, x + wide, x, x), (y, y, y + high, y + high, y)
+            left, top, wide, high = np.transpose(boxes)
+            across = (left, left + wide, left + wide, left, left)
+            down = (top, top, top + high, top + high, top)
             corners = np.round(np.stack((across, down)).T.reshape(-1, 2), 2)
             codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(boxes)
-            patch = PathPatch(Outline(corners, codes), fc=_COLORS[color][0], lw=0, zorder=order)
-            patch.set_clip_on(False)
-            axes.add_patch(patch)
-        case Circle(x, y, radius, color, line):
-            disk = Disk((x, y), radius, color=_COLORS[color][0], fill=not line, lw=line)
-            disk.set(zorder=order, clip_on=False)
-            axes.add_patch(disk)
+            bars = patches.PathPatch(Outline(corners, codes), fc=_COLORS[color][0], lw=0)
+            axes.add_patch(bars).set(zorder=order, clip_on=False)
+        case Circle(x, y, radius, color, line_width):
+            style = {"color": _COLORS[color][0], "fill": not line_width, "lw": line_width}
+            disk = patches.Circle((x, y), radius, **style)
+            axes.add_patch(disk).set(zorder=order, clip_on=False)
+
+
+def _place(axes: "Axes", picture: Picture, name: str, order: int) -> None:
+    extent = (picture.x, picture.x + picture.width, picture.y + picture.height, picture.y)
+    image = axes.imshow(picture.pixels, extent=extent, aspect="auto", interpolation="none")
+    image.set(gid=f"{name}-{order}", zorder=order)

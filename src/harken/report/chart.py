@@ -1,4 +1,4 @@
-"""Charts as inline SVG: lines, points with intervals, vertical marks; and one stacked bar.
+"""Charts as inline SVG: lines, points with intervals, vertical marks; and a stacked bar.
 
 Positions are per cent of the plot and lines are in a stretched viewport, so a narrow screen does
 not shrink the text. A value that is not finite (or not positive on a logarithmic axis) is a gap.
@@ -7,6 +7,7 @@ not shrink the text. A value that is not finite (or not positive on a logarithmi
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +15,14 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from harken.measure.interval import Estimate, format_interval
-from harken.report.axis import log_axis, rounded, stack_labels, ticks
+from harken.report.axis import PlotAxis, exact_axis, log_axis, round_axis, rounded, stack_labels
 from harken.report.markup import grouped
 from harken.report.page import macro
 
 _COLORS = 6  # classes c0..c5 in page.css; further series are dashed
 _COLUMNS = 400  # of the plot, each drawn by at most four points
-_LETTER = 100 * 7.0 / 290.0  # per cent of the plot on a phone
-_PARTS = ("c0", "c1", "c3")  # distinguishable with color blindness
+_LETTER = 7.0 / 290.0  # of the width of the plot on a phone
+_BAR_COLORS = ("c0", "c1", "c3")  # distinguishable with color blindness
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 Points = NDArray[np.float64]  # [points, 2]
@@ -46,9 +47,9 @@ class Series:
         points = np.column_stack([self.x, self.y]).astype(np.float64)
         points = points[np.argsort(points[:, 0], kind="stable")]
         usable = np.isfinite(points[:, 1]) & ((points[:, 1] > 0) | (not log_y))
-        breaks = np.flatnonzero(np.diff(usable.astype(np.int8))) + 1
-        parts = np.split(np.arange(len(points)), breaks)
-        return [points[part] for part in parts if part.size and usable[part[0]]]
+        parts = np.split(points, np.flatnonzero(np.diff(usable)) + 1)
+        # Parts with values and gaps alternate.
+        return parts[not usable[0] :: 2] if len(points) else []
 
 
 class VerticalLine(NamedTuple):
@@ -56,28 +57,6 @@ class VerticalLine(NamedTuple):
 
     x: float
     name: str
-
-
-class Scale(NamedTuple):
-    """The range of an axis and its ticks."""
-
-    low: float
-    high: float
-    ticks: Sequence[float]
-    log: bool = False
-
-    def place(self, value: float) -> float:
-        """Return the position of a value in per cent of the axis."""
-        low, high = self.low, self.high
-        if self.log:
-            low, high, value = math.log(low), math.log(high), math.log(value)
-        return 100 * (value - low) / (high - low) if high > low else 50.0
-
-    def across(self, value: float) -> str:
-        return f"{self.place(value):.2f}%"
-
-    def down(self, value: float) -> str:
-        return f"{100 - self.place(value):.2f}%"
 
 
 def chart(
@@ -97,19 +76,20 @@ def chart(
     A title adds a caption and a legend with the last value of each series.
     """
     segments = [line.segments(log_y) for line in series]
-    points = [segment for parts in segments for segment in parts]
-    if not points:
+    if not any(segments):
         return macro("chart.html", "empty", title=title)
-    x_values, y_values = np.concatenate(points).T
+    x_values, y_values = np.concatenate(list(chain(*segments))).T
     if percent:
-        steps = _QUARTERS if diagonal else ticks(0.0, max(0.05, float(y_values.max())))
-        x, y = Scale(0.0, 1.0, _QUARTERS), Scale(0.0, steps[-1], steps)
+        x = PlotAxis(0.0, 1.0, _QUARTERS)
+        y = x if diagonal else round_axis(0.0, max(0.05, float(y_values.max())))
     else:
         x = _step_axis([*x_values, *(mark.x for mark in marks)])
-        y = _value_axis(float(y_values.min()), float(y_values.max()), log_y)
+        low, high = float(y_values.min()), float(y_values.max())
+        # A linear axis includes zero if it is near, so that heights are proportional to losses.
+        y = log_axis(low, high) if log_y else round_axis(0.0 if 0 < low < high / 2 else low, high)
     marks = sorted(marks)
-    spans = [(x.place(at), x.place(at), _LETTER * len(name)) for at, name in marks]
-    rows = stack_labels(spans, 100, 3)
+    spans = [(x.share(at), x.share(at), _LETTER * len(name)) for at, name in marks]
+    rows = stack_labels(spans, 1, 0.03)
     lines = [
         {
             "style": f"c{i % _COLORS}" + " dashed" * (i >= _COLORS),
@@ -142,45 +122,36 @@ def chart(
     )
 
 
-def _step_axis(values: Sequence[float]) -> Scale:
+def _step_axis(values: Sequence[float]) -> PlotAxis:
     """Return an axis that ends at the first and last step and has integer ticks."""
-    low, high = float(min(values)), float(max(values))
-    whole = [tick for tick in ticks(low, high, about=7) if tick == int(tick)]
-    return Scale(low, high, [tick for tick in whole if low <= tick <= high] or [low])
-
-
-def _value_axis(low: float, high: float, log: bool) -> Scale:
-    if log:
-        return Scale(*log_axis(low, high), log=True)
-    # Includes zero if it is near, so that heights are proportional to losses.
-    steps = ticks(0.0 if 0 < low < high / 2 else low, high)
-    return Scale(steps[0], steps[-1], steps)
+    axis = exact_axis(float(min(values)), float(max(values)), about=7)
+    return axis._replace(ticks=[tick for tick in axis.ticks if tick == int(tick)] or [axis.start])
 
 
 def thin(points: Points, *, columns: int = _COLUMNS) -> Points:
-    """Keep at most four points per column (first, lowest, highest, last): the drawn envelope."""
+    """Keep the first, lowest, highest and last point of each column, which look the same."""
     if len(points) <= 4 * columns:
         return points
     edges = np.linspace(points[0, 0], points[-1, 0], columns + 1)[1:-1]
-    indices: set[int] = set()
-    for part in np.split(np.arange(len(points)), np.searchsorted(points[:, 0], edges)):
-        if part.size:
-            values = points[part, 1]
-            indices.update(part[[0, values.argmin(), values.argmax(), -1]].tolist())
-    return points[sorted(indices)]
+    thinned = []
+    for part in np.split(points, np.searchsorted(points[:, 0], edges)):
+        if len(part):
+            indices = {0, int(part[:, 1].argmin()), int(part[:, 1].argmax()), len(part) - 1}
+            thinned.append(part[sorted(indices)])
+    return np.concatenate(thinned)
 
 
-def _path(parts: Sequence[Points], x: Scale, y: Scale) -> str:
+def _path(parts: Sequence[Points], x: PlotAxis, y: PlotAxis) -> str:
     """Return the lines of a series in a viewport of 1000 x 1000 units."""
     lines = [
-        [f"{10 * x.place(a):.1f} {1000 - 10 * y.place(b):.1f}" for a, b in thin(part)]
+        [f"{1000 * x.share(a):.1f} {1000 - 1000 * y.share(b):.1f}" for a, b in thin(part)]
         for part in parts
     ]
     return "".join("M" + "L".join(line) for line in lines if len(line) > 1)
 
 
 def _points(series: Series, parts: Sequence[Points]) -> list[tuple[float, float, float]]:
-    """Return x, y and radius of points: all if they have radii, else those between two gaps."""
+    """Return x, y and radius of points: all if the series has radii, else isolated ones."""
     if series.radii:
         triples = zip(series.x, series.y, series.radii, strict=True)
         return [(x, y, radius) for x, y, radius in triples if math.isfinite(y)]
@@ -198,9 +169,9 @@ def _describe(series: Series, parts: Sequence[Points]) -> str:
 
 
 def stacked_bar(parts: Mapping[str, Estimate]) -> Markup:
-    """Return the parts of a whole as one bar, with a legend that also names empty parts."""
+    """Return the parts of a whole as one bar, with a legend."""
     shares = [100 * (part.value or 0.0) for part in parts.values()]
     intervals = map(format_interval, parts.values())
     starts = np.cumsum([0.0, *shares]).tolist()
-    rows = list(zip(_PARTS, parts, starts, shares, intervals, strict=False))
+    rows = list(zip(_BAR_COLORS, parts, starts, shares, intervals, strict=False))
     return macro("chart.html", "stacked_bar", parts=rows)

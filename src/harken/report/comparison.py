@@ -1,4 +1,4 @@
-"""Comparison of runs on the same examples: a row per metric for each run against the first."""
+"""Comparison of runs on the same examples: each run against the first, in every metric."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -69,7 +69,6 @@ def metric_keys(runs: Sequence[ComparedRun]) -> list[str]:
 def comparison_page(task: str, runs: Sequence[ComparedRun], rows: Sequence[ComparisonRow]) -> str:
     """Return one self-contained HTML document."""
     counts = " or ".join(f"{count:,}" for count in sorted({run.evaluation.n for run in runs}))
-    differences = plain_table(HEADER, [row.cells for row in rows])
     header = ("run", "folder", "parameters", "vocabulary", "seed")
     listed = [(run.name, run.folder, run.parameters, run.vocabulary, run.seed) for run in runs]
     return page(
@@ -77,9 +76,9 @@ def comparison_page(task: str, runs: Sequence[ComparedRun], rows: Sequence[Compa
         subtitle=", ".join(run.name for run in runs),
         facts={"task": task, "runs": str(len(runs)), "examples": counts},
         sections=[
-            Section(title="Differences", lead=MEANING, body=differences),
+            Section("Differences", plain_table(HEADER, [row.cells for row in rows]), MEANING),
             *(_metric_section(name, runs) for name in metric_keys(runs)),
-            Section(title="Runs", body=plain_table(header, listed)),
+            Section("Runs", plain_table(header, listed)),
         ],
     )
 

@@ -1,41 +1,30 @@
-"""A designed head as a figure: its attention, and one query of it.
-
-left    attention [queries, keys]
-right   attention of the last query with target keys, around these, which are marked
-"""
+"""A designed head as a figure: all attention, and that of the last query with target keys."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from harken.report.axis import label, ticks
+from harken.report.axis import exact_axis, label
 from harken.report.canvas import Bars, Circle, Drawing, Heatmap, Label, Mark, Polyline
 from harken.report.markup import prose
 
 if TYPE_CHECKING:
     from harken.design.designs import Design
 
-_AROUND = 24  # keys shown on both sides of the target keys
+_CONTEXT = 24  # keys shown on both sides of the target keys
 _SIZE, _LEFT, _RIGHT, _TOP = 256.0, 52.0, 392.0, 56.0  # pixels: a plot and its corners
 _BOTTOM = _TOP + _SIZE
 
 
 def draw_design(designed: "Design", path: Path, *, title: str) -> None:
     """Write SVG or PNG, depending on the suffix of `path`."""
-    weights = designed.attention(designed.length).numpy()
-    design_drawing(weights, designed.targets(designed.length).numpy(), title=title).write(path)
-
-
-def design_drawing(
-    weights: NDArray[np.float64], targets: NDArray[np.bool_], *, title: str
-) -> Drawing:
-    """Draw attention and target keys, both [queries, keys]."""
+    weights = designed.attention(designed.length).numpy()  # [queries, keys]
+    targets = designed.targets(designed.length).numpy()
     query = int(np.flatnonzero(targets.any(axis=1))[-1])
     keys: list[int] = np.flatnonzero(targets[query]).tolist()
-    first, last = max(0, keys[0] - _AROUND), min(len(targets) - 1, keys[-1] + _AROUND)
+    first, last = max(0, keys[0] - _CONTEXT), min(len(targets) - 1, keys[-1] + _CONTEXT)
     row, top = weights[query], 1.18 * float(weights[query].max())
     points = {
         key: (
@@ -46,39 +35,34 @@ def design_drawing(
     }
     bars = [(x - 1.25, y, 2.5, _BOTTOM - y) for x, y in points.values()]
     marks: list[Mark] = [
-        Label(20, 26, prose(title), "ink", size=15),
+        Label(20, 26, prose(title), "text", size=15),
         Heatmap(_LEFT, _TOP, _SIZE, _SIZE, weights),
         *_axes(_LEFT, "attention", "query", (0, weights.shape[1]), (weights.shape[0], 0)),
         *_axes(_RIGHT, f"query {query}", "attention", (first - 1, last + 1), (0.0, top)),
         Bars(bars, "accent"),
         *(Circle(*point, 2, "accent") for point in points.values()),
-        *(Circle(*points[key], 3, "mark") for key in keys),
-        Circle(_RIGHT + 14, _TOP + 8, 3, "mark"),
-        Label(_RIGHT + 24, _TOP + 12, f"target keys: {row[keys].sum():.4f} in total", "ink"),
+        *(Circle(*points[key], 3, "highlight") for key in keys),
+        Circle(_RIGHT + 14, _TOP + 8, 3, "highlight"),
+        Label(_RIGHT + 24, _TOP + 12, f"target keys: {row[keys].sum():.4f} in total", "text"),
     ]
-    return Drawing(width=680, height=_BOTTOM + 52, title=title, marks=marks)
+    Drawing(width=680, height=_BOTTOM + 52, title=title, marks=marks).write(path)
 
 
 def _axes(
     x: float, title: str, y_label: str, across: tuple[float, float], up: tuple[float, float]
 ) -> Iterator[Mark]:
-    """Draw the two axes of a plot with its title; each range is from the origin on."""
+    """Draw the axes and the title of a plot; ranges start at the lower left corner."""
     yield Polyline([(x, _TOP), (x, _BOTTOM), (x + _SIZE, _BOTTOM)])
-    yield Label(x + _SIZE / 2, _TOP - 8, title, "ink", "middle")
+    yield Label(x + _SIZE / 2, _TOP - 8, title, "text", "middle")
     yield Label(x + _SIZE / 2, _BOTTOM + 36, "key", anchor="middle")
     yield Label(x - 38, _TOP + _SIZE / 2, y_label, anchor="middle", rotated=True)
-    for tick, share in _shares(*across):
+    horizontal, vertical = exact_axis(*across), exact_axis(*up)
+    for tick in horizontal.ticks:
         if tick == int(tick):
-            at = x + _SIZE * share
+            at = x + _SIZE * horizontal.share(tick)
             yield Polyline([(at, _BOTTOM), (at, _BOTTOM + 4)])
             yield Label(at, _BOTTOM + 18, label(tick), anchor="middle", size=11)
-    for tick, share in _shares(*up):
-        at = _BOTTOM - _SIZE * share
+    for tick in vertical.ticks:
+        at = _BOTTOM - _SIZE * vertical.share(tick)
         yield Polyline([(x - 4, at), (x, at)])
         yield Label(x - 7, at + 4, label(tick), anchor="end", size=11)
-
-
-def _shares(start: float, end: float) -> Iterator[tuple[float, float]]:
-    for tick in ticks(min(start, end), max(start, end)):
-        if 0 <= (share := (tick - start) / (end - start)) <= 1:
-            yield tick, share

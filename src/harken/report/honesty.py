@@ -1,15 +1,14 @@
-"""The "Confidence and unknown questions" section: calibration, abstention, made-up answers."""
+"""The section "Confidence and unknown questions": calibration, abstention, made-up answers."""
 
 import math
 from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from harken.measure.abstention import PROBABILITY, RiskGuarantee
+from harken.measure.abstention import PROBABILITY, RiskCoverage, RiskGuarantee
 from harken.measure.calibration import AnswerGroup
-from harken.measure.honesty import MARKED, Honesty
+from harken.measure.honesty import MARKED, FictionalNames, Honesty
 from harken.measure.interval import Estimate, format_interval, format_value
-from harken.measure.nearest_name_errors import NearestNameErrors
 from harken.report.chart import Series, VerticalLine, chart, stacked_bar
 from harken.report.page import Section, render
 from harken.report.tables import ResultRow, plain_table, result_table
@@ -20,35 +19,37 @@ SIMILARITY = {"string": "by spelling", "embedding": "by the model's hidden state
 
 def honesty_section(honesty: Honesty) -> Section:
     """Return the section of the run page."""
-    guarantee_header = ("error rate", "confidence threshold", "answered", "wrong among answered")
-    thresholds = [
-        guarantee.threshold
-        for guarantee in honesty.guarantees
-        if guarantee.max_error == MARKED and guarantee.threshold is not None
-    ]
+    thresholds = {guarantee.max_error: guarantee.threshold for guarantee in honesty.guarantees}
+    names = ("asked about", "nearest known name", "answer for both", "confidence")
     body = render(
         "honesty.html",
         calibration=_calibration(honesty.bins),
-        risk=_risk(honesty, thresholds),
-        has_threshold=bool(thresholds),
+        risk=_risk(honesty.curve, thresholds.get(MARKED)),
+        has_threshold=thresholds.get(MARKED) is not None,
         marked=_rate(MARKED),
         probability=_rate(PROBABILITY),
         guarantees=honesty.guarantees,
-        guarantee_table=plain_table(guarantee_header, list(map(_guarantee, honesty.guarantees))),
+        guarantee_table=plain_table(
+            ("error rate", "confidence threshold", "answered", "wrong among answered"),
+            list(map(_guarantee, honesty.guarantees)),
+        ),
         kinds=stacked_bar(honesty.kinds),
         nearest=[
-            (SIMILARITY[borrowed.how], borrowed, _nearest_table(borrowed))
-            for borrowed in honesty.nearest_names
-            if borrowed.wrong
+            (
+                SIMILARITY[errors.how],
+                errors,
+                plain_table(
+                    names,
+                    [(e.name, e.nearest, e.answer, f"{e.confidence:.2f}") for e in errors.examples],
+                ),
+            )
+            for errors in honesty.nearest_names
+            if errors.wrong
         ],
         fictional=honesty.fictional,
-        fictional_tables=_fictional_tables(honesty),
+        fictional_tables=_fictional_tables(honesty.fictional) if honesty.fictional else [],
         # A single group repeats the overall result.
-        groups=[
-            _group_table(title, groups)
-            for title, groups in honesty.groups.items()
-            if len(groups) > 1
-        ],
+        groups=[_group_table(title, g) for title, g in honesty.groups.items() if len(g) > 1],
     )
     lead = (
         "The model answers every question. This section shows whether its confidence separates "
@@ -68,15 +69,15 @@ def _group_table(title: str, groups: Sequence[AnswerGroup]) -> Markup:
 
 
 def _calibration(bins: Sequence[AnswerGroup]) -> Markup:
-    accuracies = [group.correct for group in bins]
     largest = max(group.n for group in bins)
+    accuracies = [group.correct for group in bins]
     points = Series(
         name="accuracy",
         x=[group.confidence for group in bins],
-        y=[math.nan if right.value is None else right.value for right in accuracies],
+        y=[math.nan if accuracy.value is None else accuracy.value for accuracy in accuracies],
         intervals=[
-            None if right.low is None or right.high is None else (right.low, right.high)
-            for right in accuracies
+            None if accuracy.low is None or accuracy.high is None else (accuracy.low, accuracy.high)
+            for accuracy in accuracies
         ],
         radii=[3 + 6 * (group.n / largest) ** 0.5 for group in bins],
     )
@@ -95,12 +96,10 @@ def _calibration(bins: Sequence[AnswerGroup]) -> Markup:
     )
 
 
-def _risk(honesty: Honesty, thresholds: Sequence[float]) -> Markup:
-    curve = honesty.curve
+def _risk(curve: RiskCoverage, threshold: float | None) -> Markup:
     marks = []
-    for threshold in thresholds:
-        answered = int((curve.thresholds >= threshold).sum())
-        coverage = float(curve.coverage[answered - 1]) if answered else 0.0
+    if threshold is not None:
+        coverage = max(curve.coverage[curve.thresholds >= threshold].tolist(), default=0.0)
         name = f"at most {_rate(MARKED)} errors: confidence ≥ {threshold:.2f}"
         marks.append(VerticalLine(coverage, name))
     half = float(curve.risk[int((curve.coverage < 0.5).sum())])
@@ -123,31 +122,22 @@ def _guarantee(guarantee: RiskGuarantee) -> tuple[str, ...]:
     return (error_rate, f"{guarantee.threshold:.3f}", _with_interval(guarantee.coverage), wrong)
 
 
-def _nearest_table(borrowed: NearestNameErrors) -> Markup:
-    rows = [(e.name, e.nearest, e.answer, f"{e.confidence:.2f}") for e in borrowed.examples]
-    header = ("asked about", "nearest known name", "answer for both", "confidence")
-    return plain_table(header, rows) if rows else Markup()
-
-
-def _fictional_tables(honesty: Honesty) -> list[Markup]:
-    fictional = honesty.fictional
-    if fictional is None:
-        return []
-    has_threshold = any(group.above is not None for group in fictional.confidence_summaries)
-    caption = f"The threshold is that for at most {_rate(MARKED)} errors."
-    confidences = []
+def _fictional_tables(fictional: FictionalNames) -> list[Markup]:
+    caption, confidences = "", []
     for group in fictional.confidence_summaries:
-        above = "no threshold" if group.above is None else format_value(group.above, "share")
+        above = "no threshold"
+        if group.above is not None:
+            above = format_value(group.above, "share")
+            caption = f"The threshold is that for at most {_rate(MARKED)} errors."
         confidences.append((group.name, group.n, f"{group.median:.2f}", above))
     answers = sorted(fictional.answers, key=lambda answer: -answer.confidence)[:EXAMPLES]
     examples = [(answer.name, answer.answer, f"{answer.confidence:.2f}") for answer in answers]
     header = ("asked about", "n", "median confidence", "above the threshold")
+    frequent = ("most frequent answers", "count", "count in training")
     columns = ("fictional name", "answer", "confidence")
     return [
-        plain_table(header, confidences, caption=caption if has_threshold else ""),
-        plain_table(
-            ("most frequent answers", "count", "count in training"), fictional.most_frequent
-        ),
+        plain_table(header, confidences, caption=caption),
+        plain_table(frequent, fictional.most_frequent),
         plain_table(columns, examples, caption="The most confident answers."),
     ]
 

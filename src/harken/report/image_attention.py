@@ -1,16 +1,15 @@
-"""Attention over an image: the image once for each output token, clear where the token attends.
+"""Attention over an image: the image for each output token, clear where the token attends.
 
     the center of position (x, y) is the pixel   offset + stride * (x, y)
     a pixel belongs to the position with the nearest center
     opacity of the overlay = 0.8 (1 - sqrt(weight of the position / largest weight of the token))
 
-The largest weight is written next to the token. Without an image (only a feature map), weights are
-drawn as a heatmap.
+If there is only a feature map, weights are drawn as a heatmap.
 """
 
 import hashlib
 import math
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 from markupsafe import Markup
@@ -25,30 +24,15 @@ from harken.report.canvas import Circle, Drawing, Heatmap, Label, Mark, Picture,
 from harken.report.markup import prose, token, visible
 from harken.report.page import render
 from harken.report.palette import Weights, data_uri, strength
-from harken.report.viewed_attention import LayerAttention, ViewedAttention
+from harken.report.viewed_attention import ViewedAttention
 from harken.tasks.attention_view import ImageView
 
 OVERLAY = 70, 94, 138  # RGB, visible on black and on white
 _OPACITY = 0.8  # where nothing is attended to: the image stays recognizable
 _MAX_PIXELS = 512  # along a side of the image in a page
 _RING = 0.035  # radius of the mark at the peak, relative to the longer side
-# Of the drawing, in pixels: an image, images per row, a title line, rows of text.
-_SIDE, _BAND, _GAP, _WORD, _WEIGHT = 120, 10, 10, 24, 24
-
-
-class NamedWeights(NamedTuple):
-    """A head, or the mean of a layer: weights [queries, positions]."""
-
-    name: str
-    weights: Weights
-
-
-def mean_and_heads(layer: LayerAttention) -> list[NamedWeights]:
-    """Return the mean of a layer if it has several heads, then each head."""
-    weights = np.clip(layer.weights.astype(np.float64), 0, 1)
-    heads = [NamedWeights(layer.head_name(i), head) for i, head in enumerate(weights)]
-    mean = NamedWeights(f"{layer.name}, mean over {len(heads)} heads", weights.mean(axis=0))
-    return heads if len(heads) == 1 else [mean, *heads]
+# Of the drawing: pixels along a side of an image, images per row, and heights in pixels.
+_SIDE, _IMAGES_PER_ROW, _GAP, _TOKEN, _WEIGHT = 120, 10, 10, 24, 24
 
 
 def image_of(viewed: ViewedAttention) -> ImageView:
@@ -66,10 +50,7 @@ def _covered(view: ImageView, margin: int = 0) -> Box:
 
 def _frame(view: ImageView) -> Box:
     """Return the drawn area in pixels: the image, or all positions if there is none."""
-    if view.image is None:
-        return _covered(view)
-    height, width = view.image.shape[:2]
-    return Box(0, 0, width, height)
+    return _covered(view) if view.image is None else Box(0, 0, *view.image.shape[1::-1])
 
 
 def _relative(view: ImageView, weights: Weights) -> NDArray[np.float64]:
@@ -78,29 +59,28 @@ def _relative(view: ImageView, weights: Weights) -> NDArray[np.float64]:
 
 
 def _overlay(view: ImageView, weights: Weights) -> NDArray[np.uint8]:
-    """Return RGBA [rows + 2, columns + 2, 4]: the positions, with those at the edge repeated."""
-    clear = np.pad(strength(_relative(view, weights)), 1, mode="edge")
-    opacity = np.rint(255 * _OPACITY * (1 - clear))
-    colors = np.broadcast_to(np.array(OVERLAY), (*clear.shape, 3))
+    """Return the color of each position as RGBA [rows, columns, 4]."""
+    opacity = np.rint(255 * _OPACITY * (1 - strength(_relative(view, weights))))
+    colors = np.broadcast_to(np.array(OVERLAY), (*opacity.shape, 3))
     return np.concatenate((colors, opacity[..., None]), axis=-1).astype(np.uint8)
 
 
 def blended(view: ImageView, weights: Weights, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return an image [Y, X, 3], which may be reduced, under the overlay of one token."""
     assert view.image is not None
-    colors, box = _overlay(view, weights), _covered(view, margin=1)
+    overlay = _overlay(view, weights).astype(np.float64)
     rows, columns = (
-        # The center of each pixel, in pixels of the whole image, to its position.
-        np.floor(((np.arange(size) + 0.5) * full / size - start) / view.stride)
+        # The position nearest to each pixel, whose center is measured in pixels of the whole image.
+        np.floor((((np.arange(size) + 0.5) * full / size - 0.5) - view.offset) / view.stride + 0.5)
         .astype(int)
         .clip(0, count - 1)
-        for size, full, start, count in zip(
-            pixels.shape[:2], view.image.shape[:2], (box.y, box.x), colors.shape[:2], strict=True
+        for size, full, count in zip(
+            pixels.shape, view.image.shape, overlay.shape[:2], strict=False
         )
     )
-    above = colors[rows[:, None], columns].astype(np.float64)
-    opacity = above[..., 3:] / 255
-    mixed = np.rint(pixels * (1 - opacity) + above[..., :3] * opacity)
+    colors = overlay[rows[:, None], columns]
+    opacity = colors[..., 3:] / 255
+    mixed = np.rint(pixels * (1 - opacity) + colors[..., :3] * opacity)
     return np.asarray(mixed, dtype=np.uint8)
 
 
@@ -123,7 +103,7 @@ def reduced(image: NDArray[np.uint8], limit: int) -> NDArray[np.uint8]:
 
 
 def image_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Markup:
-    """Return a row of images, one per token, for the mean of the last layer or a selected head."""
+    """Return an image for each token, for the mean of the last layer or a selected head."""
     view, tokens, frame = image_of(viewed), viewed.view.queries, _frame(image_of(viewed))
     image = None if view.image is None else reduced(view.image, _MAX_PIXELS)
     # A reproducible id that differs between the figures of a page.
@@ -140,15 +120,15 @@ def image_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Mark
         image=None if image is None else data_uri(Image.fromarray(image)),
         overlay_color=f"rgb{OVERLAY}",
         several=viewed.head_count > 1,
-        # Seven fill a line of the page.
+        # Seven images are as wide as the page.
         side=f"{min(max(60 / (len(tokens) + (image is not None)), 8.5), 12):.3g}",
         ring=_RING * max(frame.width, frame.height),
         layers=[
             (
                 layer.name,
                 [
-                    (name, [_cell(view, name, *pair) for pair in zip(tokens, weights, strict=True)])
-                    for name, weights in mean_and_heads(layer)
+                    (name, list(map(partial(_cell, view, name), tokens, weights)))
+                    for name, weights in layer.mean_and_heads()
                 ],
             )
             for layer in viewed.layers
@@ -159,36 +139,37 @@ def image_figure(viewed: ViewedAttention, *, title: str, note: str = "") -> Mark
 def _cell(view: ImageView, name: str, raw: str, weights: Weights) -> dict[str, object]:
     """Return the values of one token for the template."""
     position, largest = peak(weights), two_digits(float(weights.max()))
-    column, row, center, place = "–", "–", None, "equally to several positions"
+    column, row, center, target = "–", "–", None, "equally to several positions"
     if position is not None:
         row, column = (str(1 + index) for index in divmod(position, view.columns))
         center = _center(view, position)
-        place = f"most to column {column} of {view.columns}, row {row} of {view.rows}"
-    cell: dict[str, object] = {
+        target = f"most to column {column} of {view.columns}, row {row} of {view.rows}"
+    # Positions at the edge are repeated, because the image may extend beyond them.
+    overlay = np.pad(_overlay(view, weights), ((1, 1), (1, 1), (0, 0)), mode="edge")
+    return {
         "raw": raw,
         "largest": largest,
         "peak": center,
-        "description": f"{name}: {visible(raw)} attends {place}",
+        "description": f"{name}: {visible(raw)} attends {target}",
         "row": (token(raw), column, row, largest),
+        "weights": _relative(view, weights),
+        "overlay": Image.fromarray(overlay),
     }
-    if view.image is None:
-        return cell | {"weights": _relative(view, weights)}
-    return cell | {"overlay": data_uri(Image.fromarray(_overlay(view, weights)))}
 
 
 def image_drawing(viewed: ViewedAttention, title: str) -> Drawing:
-    """Draw a column for each token and a row for the mean of the last layer and each head.
+    """Draw a row of images for the mean of the last layer and for each of its heads.
 
-    After `_BAND` tokens the columns continue below.
+    The columns are tokens; after `_IMAGES_PER_ROW` tokens they continue below.
     """
     view, tokens, layer = image_of(viewed), viewed.view.queries, viewed.layers[-1]
-    frame, rows = _frame(view), mean_and_heads(layer)
+    frame, rows = _frame(view), layer.mean_and_heads()
     unit = _SIDE / max(frame.width, frame.height)
     wide, high = unit * frame.width, unit * frame.height
     pixels = None if view.image is None else reduced(view.image, 2 * _SIDE)
-    first = int(pixels is not None)  # the column of the first token
+    first = int(pixels is not None)  # column of the first token, after the image
     left = canvas.MARGIN + _GAP + max(canvas.text_width(name) for name, _ in rows)
-    columns = [left + (i + first) * (wide + _GAP) for i in range(min(len(tokens), _BAND))]
+    columns = [left + (i + first) * (wide + _GAP) for i in range(min(len(tokens), _IMAGES_PER_ROW))]
     width = columns[-1] + wide + canvas.MARGIN
     marks: list[Mark] = [*canvas.heading(title, [layer.name], canvas.MARGIN, width)]
     y = canvas.MARGIN + canvas.TITLE_LINE * len(marks) + 4.0
@@ -206,16 +187,16 @@ def image_drawing(viewed: ViewedAttention, title: str) -> Drawing:
             marks.append(Circle(*at, _RING * _SIDE, "peak", 1.3))
         marks.append(Label(x, y + high + 13, two_digits(float(weights.max())), size=10))
 
-    for start in range(0, len(tokens), _BAND):
-        y += _WORD
-        for x, raw in zip(columns, tokens[start : start + _BAND], strict=False):
-            marks.append(Label(x, y - 7, short(visible(raw), max(2, int(wide / 7))), "ink"))
+    for start in range(0, len(tokens), _IMAGES_PER_ROW):
+        y += _TOKEN
+        for x, raw in zip(columns, tokens[start : start + _IMAGES_PER_ROW], strict=False):
+            marks.append(Label(x, y - 7, short(visible(raw), max(2, int(wide / 7))), "text"))
         for name, weights in rows:
             marks.append(Label(left - _GAP, y + high / 2 + 4, prose(name), anchor="end"))
             if pixels is not None:
                 marks.append(Picture(left, y, wide, high, pixels))
                 marks.append(Label(left, y + high + 13, "image", size=10))
-            for x, row in zip(columns, weights[start : start + _BAND], strict=False):
+            for x, row in zip(columns, weights[start : start + _IMAGES_PER_ROW], strict=False):
                 draw(x, row)
             y += high + _WEIGHT
         y += _GAP

@@ -10,8 +10,8 @@ import unicodedata
 
 from markupsafe import Markup, escape
 
-# Invisible, or reorders what follows. ZWJ and ZWNJ stay: scripts and emoji need them. U+FFFE and
-# U+FFFF are not allowed in XML.
+# Characters that are invisible, reorder the text or are not allowed in XML (U+FFFE, U+FFFF); not
+# ZWJ and ZWNJ, which scripts and emoji need.
 _HIDDEN = frozenset(
     "\u00ad\u061c\u200b\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e"
     "\u2060\u2066\u2067\u2068\u2069\ufeff\ufffe\uffff"
@@ -28,13 +28,13 @@ def visible(raw: str) -> str:
     """Return one token with every character visible; outer spaces become ␣, and "" becomes ∅."""
     if not raw:
         return "∅"
-    core = raw.strip(" ")
-    lead = len(raw) - len(raw.lstrip(" "))
-    trail = len(raw) - lead - len(core)
-    shown = "".join(map(_visible_character, core))
+    core = raw.lstrip(" ")
+    lead = "␣" * (len(raw) - len(core))
+    trail = "␣" * (len(core) - len(core.rstrip(" ")))
+    shown = "".join(map(_visible_character, core.rstrip(" ")))
     if shown and unicodedata.category(shown[0]).startswith("M"):
         shown = "◌" + shown  # a combining mark needs a base
-    return "␣" * lead + shown + "␣" * trail
+    return lead + shown + trail
 
 
 def prose(raw: str) -> str:

@@ -1,7 +1,6 @@
-"""HTML documents from the templates in `templates/`, with style sheet and script inside.
+"""Self-contained HTML documents from `templates/`, whose values are escaped after `prose`.
 
-Templates escape every value. `prose` makes invisible characters visible first. The content security
-policy allows the one script by its hash and nothing from the network.
+The content security policy allows the one script by its hash and nothing from the network.
 """
 
 import base64
@@ -50,11 +49,8 @@ def page(
 ) -> str:
     """Return a complete HTML document."""
     folder = files("harken.report").joinpath("templates")
-    # The browser's parser changes line ends before it hashes the script.
-    style, script = (
-        folder.joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
-        for name in ("page.css", "page.js")
-    )
+    # In text mode line ends become \n, as in the browser before it hashes the script.
+    style, script = (folder.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return render(
         "page.html",
@@ -84,6 +80,7 @@ def _environment() -> jinja2.Environment:
         markup.token, markup.visible, markup.grouped, palette.heatmap, palette.data_uri,
         axis.label, axis.rounded, axis.two_digits,
     )  # fmt: skip
+    environment.globals["LEGEND"] = palette.LEGEND
     environment.filters |= {function.__name__: function for function in functions}
     return environment
 

@@ -20,8 +20,7 @@ Weights = NDArray[np.floating]
 LEVELS = 64
 LIGHT = ("#f3f5f4", "#c3dfdf", "#6db1c6", "#2b70a8", "#122c5c")
 DARK = ("#1e232b", "#22436c", "#2b7f99", "#7cc39b", "#f6f0b4")
-# Printed pages use the light scale.
-DARK_SCREEN = "screen and (prefers-color-scheme: dark)"
+DARK_SCREEN = "screen and (prefers-color-scheme: dark)"  # not in print
 LEGEND = np.square(np.linspace(0, 1, 128))[None]  # weights at even steps of the scale
 _PICTURE = Markup(
     '<picture><source media="{}" srcset="{}"><img src="{}" width="{}" height="{}" alt="{}">'
@@ -31,10 +30,10 @@ _PICTURE = Markup(
 
 def scale(anchors: Sequence[str]) -> NDArray[np.uint8]:
     """Return LEVELS colors [LEVELS, 3], interpolated between equally spaced anchors."""
-    known = np.array([list(bytes.fromhex(anchor[1:])) for anchor in anchors], dtype=np.float64)
-    at = np.linspace(0, len(anchors) - 1, LEVELS)
-    channels = [np.interp(at, np.arange(len(anchors)), known[:, c]) for c in range(3)]
-    return np.rint(np.stack(channels, axis=-1)).astype(np.uint8)
+    channels = zip(*(bytes.fromhex(anchor[1:]) for anchor in anchors), strict=True)
+    at, known = np.linspace(0, len(anchors) - 1, LEVELS), np.arange(len(anchors))
+    colors = [np.interp(at, known, channel) for channel in channels]
+    return np.asarray(np.rint(np.stack(colors, axis=-1)), dtype=np.uint8)
 
 
 def strength(weights: Weights) -> NDArray[np.float64]:
@@ -65,7 +64,7 @@ def heatmap(weights: Weights, alt: str) -> Markup:
 
 
 def block_size(count: int, limit: int) -> int:
-    """Return how many neighbors share a block if `count` items may use `limit` blocks."""
+    """Return the size of blocks of which at most `limit` contain `count` items."""
     return math.ceil(count / limit)
 
 

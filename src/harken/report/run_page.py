@@ -13,7 +13,7 @@ from harken.report.attention_page import attention_figure, example_title
 from harken.report.chart import Series, VerticalLine, chart
 from harken.report.honesty import honesty_section
 from harken.report.page import Section, page
-from harken.report.tables import Example, ResultRow, result_table
+from harken.report.tables import ResultRow, result_table
 from harken.report.viewed_attention import view_attention
 from harken.run import LOG, Run, read_log
 from harken.tasks.prediction import Evaluation
@@ -44,6 +44,7 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
         for table in evaluation.tables
     ]
     settings = tables.settings_table(as_plain(run.recipe))
+    sections.append(Section(title="Settings", body=settings))
     return page(
         f"{run.recipe.task}: {run.folder.name}",
         subtitle=f"{metric_name(name).capitalize()} {format_value(first.value, first.unit)} on "
@@ -54,21 +55,20 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
             "vocabulary": f"{run.vocabulary.sizes.entries:,}",
             "seed": str(run.recipe.seed),
         },
-        sections=[*sections, Section(title="Settings", body=settings)],
+        sections=sections,
     )
 
 
 def metric_name(name: str) -> str:
-    """Return the name of a metric as words."""
+    """Return the name of a metric with spaces."""
     return name.replace("_", " ")
 
 
 def _truncation(evaluation: Evaluation) -> str:
     """Return a sentence about truncated inputs, if there are any."""
     cuts = [p.truncation for p in evaluation.predictions if p.truncation is not None]
-    if not cuts:
-        return ""
-    return f"{len(cuts)} of {evaluation.n} inputs are too long for the model. First: {cuts[0]}."
+    start = f"{len(cuts)} of {evaluation.n} inputs are too long for the model."
+    return f"{start} First: {cuts[0]}." if cuts else ""
 
 
 def _metrics(evaluation: Evaluation) -> Markup:
@@ -127,13 +127,11 @@ def _attention(run: Run, evaluation: Evaluation) -> Markup:
 
 
 def _examples(evaluation: Evaluation) -> Section:
-    predictions, expected = evaluation.predictions, evaluation.expected
-    correct = exact_matches([prediction.output for prediction in predictions], expected)
-    examples = list(map(Example, predictions, expected, correct))
-    wrong, right = ([e for e in examples if e.correct is kind] for kind in (False, True))
+    outputs = [prediction.output for prediction in evaluation.predictions]
+    correct = exact_matches(outputs, evaluation.expected)
     lead = (
         f"{sum(correct)} of {len(correct)} outputs are correct. The first {EXAMPLES} of each kind "
         "are shown, sorted by confidence."
     )
-    body = tables.examples_table([*wrong[:EXAMPLES], *right[:EXAMPLES]])
+    body = tables.examples_table(evaluation.predictions, evaluation.expected, EXAMPLES)
     return Section(title="Examples", lead=lead, body=body)

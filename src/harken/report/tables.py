@@ -7,7 +7,8 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from harken.measure.interval import UNDEFINED, Estimate
-from harken.report.axis import label, rounded, ticks
+from harken.measure.scored_answers import exact_matches
+from harken.report.axis import PlotAxis, label, round_axis, rounded
 from harken.report.markup import grouped
 from harken.report.page import macro
 from harken.tasks.prediction import Prediction
@@ -22,20 +23,6 @@ class ResultRow(NamedTuple):
     note: str = ""
 
 
-class Example(NamedTuple):
-    """A prediction with the expected output."""
-
-    prediction: Prediction
-    expected: str
-    correct: bool
-
-    @property
-    def bar(self) -> int | None:
-        """The confidence in per cent, None if it is not finite."""
-        confidence = self.prediction.confidence
-        return round(100 * min(max(confidence, 0), 1)) if math.isfinite(confidence) else None
-
-
 def result_table(
     rows: Sequence[ResultRow],
     *,
@@ -48,19 +35,25 @@ def result_table(
 
     With `percent`, values are proportions on an axis from 0 to 100.
     """
-    factor, unit = (100.0, "\u202f%") if percent else (1.0, "")
-    ends = [(row.metric.low, row.metric.value, row.metric.high) for row in rows]
-    values = [[math.nan if end is None else factor * end for end in row] for row in ends]
-    finite = [0.0, *(value for row in values for value in row if math.isfinite(value))]
-    steps = ticks(min(finite), max(finite) or 1.0, about=4)
-    axis = [0.0, 25.0, 50.0, 75.0, 100.0] if percent else steps
+    factor = 100.0 if percent else 1.0
+    estimates = [(row.metric.low, row.metric.value, row.metric.high) for row in rows]
+    values = [[math.nan if end is None else factor * end for end in ends] for ends in estimates]
+    axis = PlotAxis(0.0, 100.0, (0.0, 25.0, 50.0, 75.0, 100.0))
+    if not percent:
+        finite = [0.0, *(value for row in values for value in row if math.isfinite(value))]
+        axis = round_axis(min(finite), max(finite) or 1.0, about=4)
 
     def place(value: float) -> float | None:
-        share = (value - axis[0]) / (axis[-1] - axis[0])
-        return round(100 * min(max(share, 0.0), 1.0), 2) if math.isfinite(value) else None
+        share = min(max(axis.share(value), 0.0), 1.0)
+        return round(100 * share, 2) if math.isfinite(value) else None
 
     def text(value: float) -> str:
         return f"{value:.1f}".replace("-", "−") if percent else rounded(value)
+
+    def interval(low: float, high: float) -> dict[str, object]:
+        if not math.isfinite(low + high):
+            return {"interval": UNDEFINED, "bar": None}
+        return {"interval": f"{text(low)}–{text(high)}", "bar": (place(low), place(high))}
 
     return macro(
         "tables.html",
@@ -68,14 +61,13 @@ def result_table(
         caption=caption or "The dot is the measured value, the bar its 95 % interval.",
         row_header=row_header,
         metric=metric,
-        ticks=[(label(tick), place(tick)) for tick in axis],
+        ticks=[(label(tick), place(tick)) for tick in axis.ticks],
         rows=[
             {
                 "row": row,
-                "value": text(value) + unit if math.isfinite(value) else UNDEFINED,
-                "interval": f"{text(low)}–{text(high)}" if math.isfinite(low + high) else UNDEFINED,
-                "bar": (place(low), place(high)) if math.isfinite(low + high) else None,
+                "value": text(value) + "\u202f%" * percent if math.isfinite(value) else UNDEFINED,
                 "dot": place(value),
+                **interval(low, high),
             }
             for row, (low, value, high) in zip(rows, values, strict=True)
         ],
@@ -118,11 +110,18 @@ def _flatten(settings: Mapping[str, object], prefix: str = "") -> Iterator[tuple
             yield prefix + name, str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def examples_table(examples: Sequence[Example]) -> Markup:
-    """Return incorrect examples, then correct ones, each in descending order of confidence."""
-    ranked = sorted(examples, key=lambda e: math.inf if e.bar is None else -e.prediction.confidence)
-    groups = {
-        name: [example for example in ranked if example.correct is correct]
-        for name, correct in (("Incorrect", False), ("Correct", True))
-    }
+def examples_table(
+    predictions: Sequence[Prediction], expected: Sequence[str], limit: int | None = None
+) -> Markup:
+    """Return the first incorrect outputs, then correct ones, each sorted by confidence."""
+    correct = exact_matches([prediction.output for prediction in predictions], expected)
+    groups = {}
+    for name, kind in (("Incorrect", False), ("Correct", True)):
+        triples = zip(predictions, expected, correct, strict=True)
+        pairs = [(prediction, target) for prediction, target, right in triples if right is kind]
+        groups[name] = sorted(pairs[:limit], key=lambda pair: _rank(pair[0].confidence))
     return macro("tables.html", "examples", groups=groups)
+
+
+def _rank(confidence: float) -> float:
+    return math.inf if math.isnan(confidence) else -confidence

@@ -17,10 +17,17 @@ from harken.report.palette import Weights, max_pool
 from harken.tasks.attention_view import AttentionExample, AttentionView
 
 
+class NamedWeights(NamedTuple):
+    """A head, or the mean of a layer: weights [queries, keys]."""
+
+    name: str
+    weights: Weights
+
+
 class LayerAttention(NamedTuple):
     """The weights [heads, queries, keys] of one attention module."""
 
-    module: str
+    module: str  # its path in the model
     heads: Sequence[int]  # counted from 1
     weights: Weights
 
@@ -31,6 +38,13 @@ class LayerAttention(NamedTuple):
     def head_name(self, index: int) -> str:
         """Return the name of a head, such as L1.H3."""
         return f"{self.name}.H{self.heads[index]}"
+
+    def mean_and_heads(self) -> list[NamedWeights]:
+        """Return the mean over heads if there are several, then each head."""
+        weights = np.clip(self.weights.astype(np.float64), 0, 1)
+        heads = [NamedWeights(self.head_name(i), head) for i, head in enumerate(weights)]
+        mean = NamedWeights(f"{self.name}, mean over {len(heads)} heads", weights.mean(axis=0))
+        return heads if len(heads) == 1 else [mean, *heads]
 
     def select(self, heads: Collection[int]) -> "LayerAttention":
         indices = [index for index, head in enumerate(self.heads) if head in heads]
@@ -48,8 +62,13 @@ class ViewedAttention(NamedTuple):
         return sum(len(layer.heads) for layer in self.layers)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of queries and keys."""
+        return len(self.view.queries), len(self.view.keys)
+
+    @property
     def columns(self) -> list[int]:
-        """Head numbers of all layers, which are the columns of the overview."""
+        """The head numbers that any layer has: the columns of the overview."""
         return sorted({head for layer in self.layers for head in layer.heads})
 
     def pooled(self, limit: int) -> "ViewedAttention":
@@ -73,24 +92,17 @@ def view_attention(
     views = [ViewedAttention(view, _layers(records, view)) for view in example.views]
     recorded = [layer for viewed in views for layer in viewed.layers]
     refs = [HeadRef(layer.module, head) for layer in recorded for head in layer.heads]
-    if not refs:
-        return []
-    for pattern in heads:
+    for pattern in heads if refs else ():
         if not any(pattern.matches(ref.module, ref.head) for ref in refs):
             raise _unknown_pattern("heads", pattern, [ref.label for ref in refs])
     selected = []
-    for view, unfiltered in views:
-        chosen = [
+    for viewed in views:
+        filtered = [
             layer.select(select_heads(layer.module, len(layer.heads), layers, heads))
-            for layer in unfiltered
+            for layer in viewed.layers
         ]
-        if remaining := [layer for layer in chosen if layer.heads]:
-            selected.append(ViewedAttention(view, remaining))
-    if not selected:
-        raise UserError(
-            f"heads {', '.join(map(str, heads))}: not in the chosen layers",
-            fix="choose heads of these layers, or more layers",
-        )
+        if matching := [layer for layer in filtered if layer.heads]:
+            selected.append(viewed._replace(layers=matching))
     return selected
 
 
@@ -129,15 +141,15 @@ def attention_json(viewed: ViewedAttention) -> dict[str, Any]:
 
 
 def _selection(model: nn.Module, layers: Collection[HeadPattern]) -> Selection:
-    """Return the modules that match; layer numbers are not enough in a model with two stacks."""
+    """Return the modules that match; in a model with two stacks, layer numbers are ambiguous."""
     if not layers:
         return Selection()
     paths = list(attentions(model))
     for pattern in layers:
         if not any(map(pattern.matches, paths)):
             raise _unknown_pattern("layers", pattern, list(map(layer_label, paths)))
-    chosen = (path for path in paths if any(pattern.matches(path) for pattern in layers))
-    return Selection(paths=tuple(chosen))
+    matching = [path for path in paths if any(pattern.matches(path) for pattern in layers)]
+    return Selection(paths=tuple(matching))
 
 
 def _layers(records: Sequence[AttentionRecord], view: AttentionView) -> list[LayerAttention]:

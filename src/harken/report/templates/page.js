@@ -44,17 +44,17 @@
       return values.indexOf(Math.max(...values));
     };
 
-    const say = (row, column, verb) => {
+    const showWeight = (row, column, verb) => {
       const weight = (rowOf(weights, row)[column] / UNIT).toFixed(2);
       const textContent = ` (${row + 1} → ${column + 1})`; // which of two equal tokens
       const place = Object.assign(document.createElement("span"), { className: "muted", textContent });
-      find(".reading").replaceChildren(
+      find(".weight-text").replaceChildren(
         "‘", bdi(queries[row]), `’ ${verb} ‘`, bdi(keys[column]), `’ (${weight})`, place);
     };
 
-    const read = (row, column) => {
+    const selectCell = (row, column) => {
       at = [row, column];
-      say(row, column, "attends to");
+      showWeight(row, column, "attends to");
       cursor.hidden = false;
       cursor.style.setProperty("--row", row);
       cursor.style.setProperty("--column", column);
@@ -62,7 +62,7 @@
       toggle(keys, "at", (_, i) => i === column);
     };
 
-    const paint = (spans, row) => {
+    const showStrip = (spans, row) => {
       spans.forEach((span, i) => {
         span.style.setProperty("--w", Math.sqrt(row[i]).toFixed(3));
         span.querySelector("small").textContent = row[i] >= MIN_SHOWN ? row[i].toFixed(2) : "";
@@ -71,29 +71,29 @@
       strip.scrollTop = spans[row.indexOf(Math.max(...row))].offsetTop - strip.clientHeight / 2;
     };
 
-    const take = (row) => {
+    const selectQuery = (row) => {
       query = row;
       const shares = (head) => Array.from(rowOf(head, row), (weight) => weight / UNIT);
       const rows = layer.map(shares);
-      paint(strips.head, shares(weights));
-      paint(strips.mean, keys.map((_, i) => rows.reduce((sum, r) => sum + r[i], 0) / rows.length));
+      showStrip(strips.head, shares(weights));
+      showStrip(strips.mean, keys.map((_, i) => rows.reduce((sum, r) => sum + r[i], 0) / rows.length));
       find(".strips .query").replaceChildren(bdi(queries[row]));
       find(".strips .last").hidden = row !== queries.length - 1;
-      for (const labels of [queries, from]) toggle(labels, "taken", (_, i) => i === row);
-      toggle(findAll(".sides path"), "taken", (line) => Number(line.dataset.query) === row);
-      const attended = new Set(findAll(".sides path.taken").map((line) => Number(line.dataset.key)));
+      for (const labels of [queries, from]) toggle(labels, "selected", (_, i) => i === row);
+      toggle(findAll(".sides path"), "selected", (line) => Number(line.dataset.query) === row);
+      const attended = new Set(findAll(".sides path.selected").map((line) => Number(line.dataset.key)));
       toggle(to, "at", (_, i) => attended.has(i));
     };
 
-    const draw = () => {
+    const drawLines = () => {
       const limit = LINES_PER_QUERY * queries.length;
       const reaching = (t) => [...weights.keys()].filter((i) => weights[i] >= t * UNIT);
       const threshold = THRESHOLDS.find((t) => reaching(t).length <= limit) ?? THRESHOLDS.at(-1);
       const large = reaching(threshold).sort((a, b) => weights[b] - weights[a]);
       const drawn = large.slice(0, limit).reverse();
-      const paper = find(".sides svg");
-      paper.replaceChildren(...drawn.map((i) => {
-        const line = document.createElementNS(paper.namespaceURI, "path");
+      const svg = find(".sides svg");
+      svg.replaceChildren(...drawn.map((i) => {
+        const line = document.createElementNS(svg.namespaceURI, "path");
         const row = Math.floor(i / keys.length), column = i % keys.length;
         Object.assign(line.dataset, { query: row, key: column });
         line.setAttribute("d", `M0 ${row}.5L100 ${column}.5`);
@@ -111,7 +111,7 @@
 
     const tabTo = (small) => smalls.forEach((other) => { other.tabIndex = other === small ? 0 : -1; });
 
-    const choose = async (small) => {
+    const selectHead = async (small) => {
       chosen = small;
       toggle(smalls, "chosen", (other) => other === small);
       smalls.forEach((other) => other.setAttribute("aria-pressed", other === small));
@@ -132,11 +132,11 @@
         line.cells[1].replaceChildren(bdi(keys[peak(row)]));
         line.cells[2].textContent = (rowOf(weights, row)[peak(row)] / UNIT).toFixed(2);
       });
-      draw();
-      take(query);
+      drawLines();
+      selectQuery(query);
       // A cell that was read stays selected, so that heads can be compared.
-      if (cursor.hidden) say(query, peak(query), "attends most to");
-      else read(...at);
+      if (cursor.hidden) showWeight(query, peak(query), "attends most to");
+      else selectCell(...at);
     };
 
     const cellUnder = (event) => {
@@ -151,10 +151,10 @@
       small.setAttribute("role", "button");
       small.setAttribute("aria-label", small.dataset.name);
       small.title = small.dataset.name;
-      small.addEventListener("click", () => choose(small));
+      small.addEventListener("click", () => selectHead(small));
       small.addEventListener("keydown", (event) => {
         const move = ARROWS[event.key];
-        if (event.key === "Enter" || event.key === " ") choose(small);
+        if (event.key === "Enter" || event.key === " ") selectHead(small);
         else if (move) {
           const [row, column] = [small.dataset.layer, small.dataset.head].map((n, i) => +n + move[i]);
           const next = find(`.small[data-layer="${row}"][data-head="${column}"]`);
@@ -166,8 +166,8 @@
       });
     });
 
-    cells.addEventListener("pointermove", (event) => weights && read(...cellUnder(event)));
-    cells.addEventListener("click", (event) => weights && take(cellUnder(event)[0]));
+    cells.addEventListener("pointermove", (event) => weights && selectCell(...cellUnder(event)));
+    cells.addEventListener("click", (event) => weights && selectQuery(cellUnder(event)[0]));
 
     const onKeys = (element, description, act) => {
       element.setAttribute("role", "application"); // so that screen readers pass the arrow keys on
@@ -179,10 +179,10 @@
       });
     };
     onKeys(map, "attention map", (move) => {
-      if (!move) return take(at[0]);
+      if (!move) return selectQuery(at[0]);
       // The first key only shows the cursor.
       const step = cursor.hidden ? [0, 0] : move;
-      read(clamp(at[0] + step[0], queries.length), clamp(at[1] + step[1], keys.length));
+      selectCell(clamp(at[0] + step[0], queries.length), clamp(at[1] + step[1], keys.length));
       map.style.scrollPadding = // the sticky labels cover this much
         `${find(".keys").offsetHeight}px 8px 8px ${find(".queries").offsetWidth}px`;
       cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
@@ -190,17 +190,17 @@
 
     onKeys(sides, "lines from queries to keys", (move) => {
       if (!move) return;
-      if (move[1]) return choose(smalls[clamp(smalls.indexOf(chosen) + move[1], smalls.length)]);
+      if (move[1]) return selectHead(smalls[clamp(smalls.indexOf(chosen) + move[1], smalls.length)]);
       const row = clamp(query + move[0], queries.length);
-      take(row);
-      read(row, peak(row));
+      selectQuery(row);
+      selectCell(row, peak(row));
       from[row].scrollIntoView({ block: "nearest" });
     });
-    from.forEach((label, row) => label.addEventListener("click", () => weights && take(row)));
+    from.forEach((label, row) => label.addEventListener("click", () => weights && selectQuery(row)));
 
     find(".hint").hidden = false;
     figure.classList.add("live");
-    choose(chosen).then(() => {
+    selectHead(chosen).then(() => {
       // A long map opens at the weight that the sentence below it names.
       const share = (peak(query) + 0.5) / keys.length;
       map.scrollLeft = share * cells.clientWidth + cells.offsetLeft - map.clientWidth / 2;

@@ -1,8 +1,8 @@
-"""The demo: pretrain on generated biographies, finetune on questions, answer held-out questions.
+"""The experiment of `harken demo`: the effect of pretraining on questions about held-out people.
 
-The table compares, on the same held-out people: a model without pretraining, the most frequent
-place, a pretrained model, and a pretrained Synthesizer. The run folder NAME has the pretrained
-model, NAME/compared the other two, and NAME-data the data.
+The table compares a model without pretraining, the most frequent place, a pretrained model and a
+pretrained Synthesizer. The folder NAME is the run of the pretrained model, NAME/compared has the
+other two runs, and NAME-data has the generated biographies and questions.
 """
 
 from collections.abc import Callable
@@ -33,12 +33,11 @@ from harken.tasks.answer import (
 from harken.training.optimizer import AdamWConfig, MuonConfig
 
 PEOPLE = PeopleConfig(people=720, question_ratio=0.55, places=120, biographies=24, facts=3)
-COMPARED = "compared"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DemoResult:
-    """The rows of the table, and the page that contains it."""
+    """The rows of the table, and the path of the page that contains it."""
 
     rows: list[ResultRow]
     report: Path
@@ -91,32 +90,30 @@ def run_demo(
     modify: Callable[[AnswerRecipe], AnswerRecipe] = lambda recipe: recipe,
     seed: int = 0,
 ) -> DemoResult:
-    """Run the unfinished parts of the demo, evaluate and write the report."""
+    """Generate data and train the models unless this is done, evaluate, and write the report."""
     data = folder.parent / f"{folder.name}-data"
-    if not (data / "questions.test.tsv").exists():
-        write_people(replace(people, seed=seed), data)
     files = PeopleFiles(
         texts=data / "people.txt",
         train=data / "questions.train.tsv",
         test=data / "questions.test.tsv",
     )
+    if not files.test.exists():
+        write_people(replace(people, seed=seed), data)
     recipe = modify(replace(demo_recipe(files), seed=seed))
-    names = ("pretrained", "no pretraining", "pretrained Synthesizer")
-    recipes = (recipe, without_pretraining(recipe), with_synthesizer(recipe))
-    folders = (folder, folder / COMPARED / "no-pretraining", folder / COMPARED / "synthesizer")
-    runs = []
-    for name, variant, run_folder in zip(names, recipes, folders, strict=True):
-        with progress(name) as listener:
-            runs.append(train(variant, run_folder, resume=True, listener=listener, progress=False))
-    evaluations = [run.evaluate() for run in runs]
-    rows = {
-        name: ResultRow(name=name, n=evaluation.n, metric=evaluation.metrics["exact_match"])
-        for name, evaluation in zip(names, evaluations, strict=True)
+    variants = {
+        "pretrained": (recipe, folder),
+        "no pretraining": (without_pretraining(recipe), folder / "compared" / "no-pretraining"),
+        "pretrained Synthesizer": (with_synthesizer(recipe), folder / "compared" / "synthesizer"),
     }
-    pretrained = evaluations[0]
-    baseline = ResultRow(
-        name="most frequent place", n=pretrained.n, metric=pretrained.metrics["majority_answer"]
-    )
-    table = [rows["no pretraining"], baseline, rows["pretrained"], rows["pretrained Synthesizer"]]
-    write_text(folder / REPORT, run_report(runs[0], pretrained, table))
-    return DemoResult(rows=table, report=folder / REPORT)
+    runs = {}
+    for name, (variant, run_folder) in variants.items():
+        with progress(name) as listener:
+            runs[name] = train(variant, run_folder, resume=True, listener=listener, progress=False)
+    evaluations = {name: run.evaluate() for name, run in runs.items()}
+    pretrained = evaluations["pretrained"]
+    measured = {name: result.metrics["exact_match"] for name, result in evaluations.items()}
+    measured["most frequent place"] = pretrained.metrics["majority_answer"]
+    order = ("no pretraining", "most frequent place", "pretrained", "pretrained Synthesizer")
+    rows = [ResultRow(name, pretrained.n, measured[name]) for name in order]
+    write_text(folder / REPORT, run_report(runs["pretrained"], pretrained, rows))
+    return DemoResult(rows=rows, report=folder / REPORT)

@@ -1,14 +1,14 @@
-"""The demo's way, small: four rows in order, one page, and a second call that trains nothing."""
+"""The demo with a small model: its table and page, and a second call that trains nothing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from harken.demo.reading import PEOPLE, demo_recipe, run_demo, with_synthesizer, without_pretraining
+from harken.demo import PEOPLE, demo_recipe, run_demo, with_synthesizer, without_pretraining
 from harken.pipeline import Listener
 from harken.run import load
-from harken.synthetic.people import PeopleConfig
+from harken.synthetic.people import PeopleConfig, write_people
 from harken.tasks.answer import AnswerRecipe
 from harken.training.loop import Event
 
@@ -28,7 +28,7 @@ def small(recipe: AnswerRecipe) -> AnswerRecipe:
     )
 
 
-def test_four_rows_one_page_and_nothing_twice(tmp_path: Path) -> None:
+def test_table_and_page_and_no_second_training(tmp_path: Path) -> None:
     trained: list[str] = []
 
     @contextmanager
@@ -39,20 +39,19 @@ def test_four_rows_one_page_and_nothing_twice(tmp_path: Path) -> None:
         yield listen
 
     folder = tmp_path / "demo"
-    done = run_demo(folder, progress, people=FEW, modify=small)
-    assert [row.name for row in done.rows] == [
+    result = run_demo(folder, progress, people=FEW, modify=small)
+    assert [row.name for row in result.rows] == [
         "no pretraining",
         "most frequent place",
         "pretrained",
         "pretrained Synthesizer",
     ]
-    assert {row.n for row in done.rows} == {30}
-    page = done.report.read_text(encoding="utf-8")
-    assert all(row.name in page for row in done.rows)
+    assert {row.n for row in result.rows} == {30}
+    page = result.report.read_text(encoding="utf-8")
+    assert all(row.name in page for row in result.rows)
     assert set(trained) == {"pretrained", "no pretraining", "pretrained Synthesizer"}
     trained.clear()
-    again = run_demo(folder, progress, people=FEW, modify=small)
-    assert again == done
+    assert run_demo(folder, progress, people=FEW, modify=small) == result
     assert trained == []
     assert load(folder).recipe.model.position.kind == "rotary"
     synthesizer = load(folder / "compared" / "synthesizer").recipe
@@ -60,19 +59,17 @@ def test_four_rows_one_page_and_nothing_twice(tmp_path: Path) -> None:
     assert load(folder / "compared" / "no-pretraining").recipe.training.pretrain.steps == 0
 
 
-def test_the_demo_asks_enough_people_from_enough_places(tmp_path: Path) -> None:
-    from harken.synthetic.people import write_people
-
+def test_data_has_enough_people_and_places(tmp_path: Path) -> None:
     files = write_people(PEOPLE, tmp_path)
     answers = [line.split("\t")[1] for line in files.test.read_text().splitlines()]
-    everywhere = [line.split("\t")[1] for line in files.train.read_text().splitlines()] + answers
+    everywhere = answers + [line.split("\t")[1] for line in files.train.read_text().splitlines()]
     assert len(answers) >= 300
     assert len(set(everywhere)) >= 100
-    assert max(map(everywhere.count, set(everywhere))) <= 0.05 * len(everywhere)
-    assert max(map(answers.count, set(answers))) <= 0.05 * len(answers)
-    # The held-out people must not choose the weights that are then measured on them.
+    for places in (everywhere, answers):
+        assert max(map(places.count, set(places))) <= 0.05 * len(places)
+    # No checkpoint may be selected by the held-out people, on whom it is then evaluated.
     recipe = demo_recipe(files)
     assert recipe.training.finetune.evaluate_every == 0
-    for other in (without_pretraining(recipe), with_synthesizer(recipe)):
-        assert (other.data, other.seed) == (recipe.data, recipe.seed)
-        assert other.training.finetune.evaluate_every == 0
+    for variant in (without_pretraining(recipe), with_synthesizer(recipe)):
+        assert (variant.data, variant.seed) == (recipe.data, recipe.seed)
+        assert variant.training.finetune.evaluate_every == 0

@@ -1,1 +1,0 @@
-"""The experiment of `harken demo`, from generated data to the report."""
