@@ -33,7 +33,7 @@ from harken.attention.query_key import (
     ScoreTraits,
     Tokens,
 )
-from harken.attention.relative import angles
+from harken.attention.sinusoids import angles
 from harken.config import bounded
 from harken.errors import UserError
 

@@ -6,8 +6,8 @@ A query without a target key is not checked.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,10 +15,9 @@ from torch import Tensor
 
 from harken.attention.masks import MaskKind
 from harken.design import content
-from harken.design.band import BandPlan, band, band_attention, slow_pairs
+from harken.design.band import BandPlan, band, slow_pairs
 from harken.design.head import Head, apply_heads, attention
-from harken.design.shift import ShiftPlan, shift, solve, target_attention
-from harken.design.waves import frequencies, gap_table, wave_vectors
+from harken.design.shift import ShiftPlan, score_gaps, shift, solve
 from harken.errors import UserError
 
 
@@ -32,13 +31,13 @@ class Design:
     tokens: Callable[[int], Float[Tensor, "T J"]]
     targets: Callable[[int], Bool[Tensor, "T S"]]
     predicted: Callable[[int], float]  # attention to the target keys at the worst query, at least
-    order: MaskKind = "causal"
-    pairs: tuple[int, ...] = ()  # of waves in use
+    mask_kind: MaskKind = "causal"
+    pairs: tuple[int, ...] = ()  # of sines and cosines in use
 
     def attention(self, length: int) -> Float[Tensor, "T S"]:
         """Return the attention of the last head, after the layers before it."""
-        tokens = apply_heads(self.heads[:-1], self.tokens(length), self.order)
-        return attention(self.heads[-1], tokens, self.order)
+        tokens = apply_heads(self.heads[:-1], self.tokens(length), self.mask_kind)
+        return attention(self.heads[-1], tokens, self.mask_kind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,29 +70,24 @@ def offset_keys(length: int, offset: int, around: float = 0.0) -> Bool[Tensor, "
     return within & (positions >= offset)[:, None]
 
 
-def designed_shift(plan: ShiftPlan) -> Design:
+def design_shift(plan: ShiftPlan) -> Design:
     """Give 1 - tolerance to the key `offset` back, at every query that has one."""
     solution = solve(plan)
-    gaps = gap_table(frequencies(plan.waves)[list(solution.pairs)], plan.length).sum(dim=1)
-
-    def predicted(length: int) -> float:
-        weights = target_attention(gaps, solution.sharpness, plan.order, plan.offset, length)
-        return float(weights.min())
-
     return Design(
         heads=(shift(plan),),
         length=plan.length,
         sharpness=solution.sharpness,
-        tokens=lambda length: wave_vectors(plan.waves, length),
+        tokens=plan.basis.vectors,
         targets=lambda length: offset_keys(length, plan.offset),
-        predicted=predicted,
-        order=plan.order,
+        predicted=solution.predicted,
+        mask_kind=plan.mask_kind,
         pairs=solution.pairs,
     )
 
 
-def designed_band(plan: BandPlan) -> Design:
+def design_band(plan: BandPlan) -> Design:
     """Attend, with the last query, within half a band of the offset."""
+    pairs = slow_pairs(plan)
 
     def targets(length: int) -> Bool[Tensor, "T S"]:
         keys = offset_keys(length, plan.offset, plan.band / 2)
@@ -101,54 +95,49 @@ def designed_band(plan: BandPlan) -> Design:
         return keys
 
     def predicted(length: int) -> float:
-        return float(band_attention(replace(plan, length=length))[targets(length)[-1]].sum())
+        distances = (length - 1 - plan.offset - torch.arange(length)).abs()
+        gaps = score_gaps(plan.basis.frequencies[list(pairs)], distances).sum(dim=1)
+        scores = -plan.sharpness * gaps
+        if plan.mask_kind == "strictly_causal":
+            scores[-1] = -math.inf
+        return float(scores.softmax(dim=0)[targets(length)[-1]].sum())
 
     return Design(
         heads=(band(plan),),
         length=plan.length,
         sharpness=plan.sharpness,
-        tokens=lambda length: wave_vectors(plan.waves, length),
+        tokens=plan.basis.vectors,
         targets=targets,
         predicted=predicted,
-        order=plan.order,
-        pairs=slow_pairs(plan),
+        mask_kind=plan.mask_kind,
+        pairs=pairs,
     )
 
 
-def designed_copy(keys: int, index: int, tolerance: float) -> Design:
-    """Give 1 - tolerance to one of `keys` tokens."""
-    head = content.copy(torch.eye(keys, dtype=torch.float64), index, tolerance)
-    return _content_design(head, [index], tolerance)
-
-
-def designed_average(keys: int, first: int, second: int, tolerance: float) -> Design:
-    """Give 1 - tolerance to two of `keys` tokens together, half to each."""
-    head = content.average(torch.eye(keys, dtype=torch.float64), first, second, tolerance)
-    return _content_design(head, [first, second], tolerance)
-
-
-def _content_design(head: Head, indices: list[int], tolerance: float) -> Design:
-    count = head.keys.shape[1]
-    sharpness = content.content_sharpness(count, len(indices), tolerance)
-    targets = torch.zeros(count, count, dtype=torch.bool)
-    targets[:, indices] = True
+def design_copy(keys: int, targets: Sequence[int], tolerance: float) -> Design:
+    """Give 1 - tolerance to one of `keys` tokens, or to several in equal shares."""
+    identity = torch.eye(keys, dtype=torch.float64)
+    head = content.copy_head(identity, targets, tolerance)
+    sharpness = content.content_sharpness(keys, len(targets), tolerance)
+    is_target = torch.zeros(keys, keys, dtype=torch.bool)
+    is_target[:, targets] = True
 
     def predicted(length: int) -> float:
-        wrong = (length - len(indices)) / len(indices)
+        wrong = (length - len(targets)) / len(targets)
         return 1 / (1 + wrong * math.exp(-sharpness))
 
     return Design(
         heads=(head,),
-        length=count,
+        length=keys,
         sharpness=sharpness,
-        tokens=lambda length: torch.eye(count, dtype=torch.float64)[:length],
-        targets=lambda length: targets[:length, :length],
+        tokens=lambda length: identity[:length],
+        targets=lambda length: is_target[:length, :length],
         predicted=predicted,
-        order="bidirectional",
+        mask_kind="bidirectional",
     )
 
 
-def designed_lookup(directions: Float[Tensor, "4 J"], tolerance: float) -> Design:
+def design_lookup(directions: Float[Tensor, "4 J"], tolerance: float) -> Design:
     """Let x_1 attend to x_3 and x_2 to x_1; the sharpness is beta^2, and x_3 has no target."""
     norm = content.lookup_norm(tolerance)
     targets = torch.tensor([[False, False, True], [True, False, False], [False] * 3])
@@ -159,7 +148,7 @@ def designed_lookup(directions: Float[Tensor, "4 J"], tolerance: float) -> Desig
         tokens=lambda length: content.lookup_tokens(directions, norm),
         targets=lambda length: targets,
         predicted=lambda length: 1 / (1 + 2 * math.exp(-(norm**2))),
-        order="bidirectional",
+        mask_kind="bidirectional",
     )
 
 
@@ -171,10 +160,10 @@ def random_symbols(plan: content.MatchPlan, length: int, seed: int) -> Int[Tenso
     return symbols
 
 
-def designed_match(plan: content.MatchPlan, seed: int = 0) -> Design:
+def design_match(plan: content.MatchPlan, seed: int = 0) -> Design:
     """Give 1 - tolerance to the tokens that followed this symbol, if there are any."""
-    first = solve(plan.first)
-    wrong = 1 - first.predicted  # share of wrong contents in the output of the first layer
+    first = solve(plan.first_layer)
+    wrong = 1 - first.predicted()  # share of wrong contents in the output of the first layer
 
     def predicted(length: int) -> float:
         return 1 / (1 + (length - 1) * math.exp(-plan.sharpness * (1 - 2 * wrong)))

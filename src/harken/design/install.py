@@ -6,10 +6,10 @@ therefore uses p, the normalized positions of empty tokens:
     p_t = norm(0 + e_t)         score(i, t) = s p_t . A p_i
 
 An RMS norm only scales sinusoids. A layer norm subtracts a mean and scales each position
-differently. Against the first a head can read differences from one element, the sine of the lowest
-frequency, which is nearly zero; against the second it can leave out low frequencies, which mostly
-measure the scale of a key. So a few heads are tried on p, and the one with the largest gap between
-right and wrong scores is used; s follows from the gap.
+differently. To cancel the mean, a head can read differences from one element, the sine of the
+lowest frequency, which is nearly zero; to reduce the influence of the scale, it can leave out low
+frequencies. Several such heads are tried on p. The one with the largest gap between right and wrong
+scores is used, and s follows from the gap.
 
 Sinusoidal and Fourier positions allow shifts and bands, rotary positions a shift between two
 constants (needs attention.bias), and a random synthesizer a shift by its table. Other position
@@ -26,14 +26,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.attention.head import Patch, pad_rows
-from harken.attention.masks import MaskKind
+from harken.attention.masks import MaskKind, build_mask
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
+from harken.attention.sinusoids import Sinusoids
 from harken.config import bounded
 from harken.design.band import BandPlan, slow_pairs
 from harken.design.head import Head, Subspaces
-from harken.design.shift import ShiftPlan, required_sharpness, rotary_shift, rotation_head
-from harken.design.waves import Waves, choose_pairs, frequencies, gap_table
+from harken.design.shift import (
+    ShiftPlan,
+    choose_pairs,
+    required_sharpness,
+    rotary_shift,
+    rotation_head,
+    score_gaps,
+)
 from harken.errors import UserError
 from harken.layers.transformer import Stack, TransformerBlock
 
@@ -62,20 +69,37 @@ class AttentionSite:
     norm: nn.Module  # identity if there is none
     position: Position
     length: int
-    order: MaskKind = "causal"
+    mask_kind: MaskKind = "causal"
 
+    def basis(self) -> Sinusoids:
+        """Return the sinusoids of its positions, or raise an error if there are none."""
+        basis = self.position.basis()
+        if basis is None:
+            raise UserError(
+                f"model.init_heads: positions give a head {self.position.no_basis} (expected "
+                "sinusoids)",
+                fix="set model.position.kind to 'sinusoid', 'fourier' or 'rotary'",
+            )
+        return basis
 
-def normed_positions(site: AttentionSite) -> Float[Tensor, "T J"]:
-    """Return the layer's inputs for tokens without content."""
-    empty = torch.zeros(1, site.length, site.position.token_width)
-    with torch.no_grad():
-        embedded = site.position.embed(empty, torch.arange(site.length)[None, :, None])
-        normed: Tensor = site.norm(embedded)[0]
-    return normed.double()
+    def subspaces(self) -> Subspaces:
+        """Return the parts of its tokens."""
+        width = self.position.token_width
+        first = width if self.position.place == "concat" else 0
+        part = range(first, first + width)
+        return Subspaces(width=self.position.width, content=range(width), position=part)
+
+    def normed_positions(self) -> Float[Tensor, "T J"]:
+        """Return the layer's inputs for tokens without content."""
+        empty = torch.zeros(1, self.length, self.position.token_width)
+        with torch.no_grad():
+            embedded = self.position.embed(empty, torch.arange(self.length)[None, :, None])
+            normed: Tensor = self.norm(embedded)[0]
+        return normed.double()
 
 
 def stack_sites(
-    stack: Stack, position: Position, length: int, order: MaskKind
+    stack: Stack, position: Position, length: int, mask_kind: MaskKind
 ) -> list[AttentionSite]:
     """Return the layers of a stack, each with the norm before it."""
     norm: nn.Module = nn.Identity()
@@ -83,89 +107,109 @@ def stack_sites(
     for block in stack.blocks:
         assert isinstance(block, TransformerBlock)
         before = block.attention_norm if block.pre_norm else norm
-        sites.append(AttentionSite(block.attention, before, position, length, order))
+        sites.append(AttentionSite(block.attention, before, position, length, mask_kind))
         norm = block.feedforward_norm
     return sites
 
 
-def init_heads(sites: Sequence[AttentionSite], starts: Sequence[InitHeadConfig]) -> None:
+def init_heads(sites: Sequence[AttentionSite], configs: Sequence[InitHeadConfig]) -> None:
     """Write every designed head into its layer."""
-    for start in starts:
-        if start.layer > len(sites):
+    for config in configs:
+        if config.layer > len(sites):
             raise UserError(
-                f"model.init_heads: no layer {start.layer} (expected 1 to {len(sites)})",
+                f"model.init_heads: no layer {config.layer} (expected 1 to {len(sites)})",
                 fix="layers are counted from 1, from the input on",
             )
-        site = sites[start.layer - 1]
-        if start.head > site.attention.heads:
+        site = sites[config.layer - 1]
+        if config.head > site.attention.heads:
             raise UserError(
-                f"model.init_heads: head {start.head} is not in layer {start.layer} "
+                f"model.init_heads: head {config.head} is not in layer {config.layer} "
                 f"(expected 1 to {site.attention.heads})",
                 fix="heads are counted from 1",
             )
-        layer, index, frozen = site.attention, start.head - 1, start.frozen
-        if layer.score.table is not None and start.kind == "shift":
-            install_offset(layer, index, start.offset, start.tolerance, frozen=frozen)
+        layer, index, frozen = site.attention, config.head - 1, config.frozen
+        if layer.score.table is not None and config.kind == "shift":
+            install_offset(layer, index, config.offset, config.tolerance, frozen=frozen)
         else:
-            install(design_head(site, start), layer, index, frozen=frozen)
+            install(design_head(site, config), layer, index, frozen=frozen)
 
 
-def design_head(site: AttentionSite, start: InitHeadConfig) -> Head:
-    """Return the head of a start for the tokens of its layer."""
+def design_head(site: AttentionSite, config: InitHeadConfig) -> Head:
+    """Return the head for the tokens of its layer."""
     if site.position.place == "heads":
-        return _rotary_head(site, start)
-    if start.kind == "band":
-        return _band_head(site, start)
-    candidates = list(_candidates(site, start.offset))
-    gaps = [smallest_gap(candidate, site, start.offset) for candidate in candidates]
+        return _rotary_head(site, config)
+    if config.kind == "band":
+        return _band_head(site, config)
+    candidates = list(_candidates(site, config.offset))
+    gaps = [smallest_gap(candidate, site, config.offset) for candidate in candidates]
     gap = max(gaps)
     head = candidates[gaps.index(gap)]
     if gap <= 0:
         raise UserError(
-            f"model.init_heads: positions after the norm of layer {start.layer} cannot be "
+            f"model.init_heads: positions after the norm of layer {config.layer} cannot be "
             f"distinguished by a head of key width {head.key_width} in texts of {site.length}",
             fix="use norm 'rms', which only scales positions, or a larger key width",
         )
-    sharpness = required_sharpness(site.length - 1, gap, start.tolerance)
+    sharpness = required_sharpness(site.length - 1, gap, config.tolerance)
     return replace(head, queries=head.queries * sharpness)
 
 
 def _candidates(site: AttentionSite, offset: int) -> Iterator[Head]:
     """Yield shifts at sharpness 1: as many pairs as fit, half of that, …; plain or differences."""
-    waves, subspaces = _position_part(site.position)
-    gaps = gap_table(frequencies(waves), site.length)
-    count = min(waves.pairs, (site.attention.score.key_width or waves.width) // 2)
+    basis, subspaces = site.basis(), site.subspaces()
+    gaps = score_gaps(basis.frequencies, torch.arange(site.length))
+    count = min(basis.pairs, (site.attention.score.key_width or basis.width) // 2)
     while count:
-        plain = rotation_head(waves, offset, choose_pairs(gaps, count), 1.0, subspaces)
+        plain = rotation_head(basis, offset, choose_pairs(gaps, count), 1.0, subspaces)
         yield plain
-        yield differences(plain, subspaces.position, waves)
+        yield read_differences(plain, subspaces.position, basis)
         count //= 2
 
 
-def _band_head(site: AttentionSite, start: InitHeadConfig) -> Head:
-    waves, subspaces = _position_part(site.position)
+def _band_head(site: AttentionSite, config: InitHeadConfig) -> Head:
+    basis, subspaces = site.basis(), site.subspaces()
     plan = BandPlan(
-        waves=waves,
-        offset=start.offset,
-        band=start.band,
-        sharpness=start.sharpness,
+        basis=basis,
+        offset=config.offset,
+        band=config.band,
+        sharpness=config.sharpness,
         length=site.length,
         key_width=site.attention.score.key_width,
-        order=site.order,
+        mask_kind=site.mask_kind,
     )
-    # The sharpness of a recipe is that of waves of size one; a norm scales them.
-    plain = replace(site, norm=nn.Identity())
-    scale = float(normed_positions(site).square().mean() / normed_positions(plain).square().mean())
-    head = rotation_head(waves, start.offset, slow_pairs(plan), start.sharpness / scale, subspaces)
+    # The sharpness of a recipe is that of sinusoids of size one; a norm scales them.
+    plain = replace(site, norm=nn.Identity()).normed_positions()
+    scale = float(site.normed_positions().square().mean() / plain.square().mean())
+    sharpness = config.sharpness / scale
+    head = rotation_head(basis, config.offset, slow_pairs(plan), sharpness, subspaces)
     if isinstance(site.norm, nn.LayerNorm):
-        head = differences(head, subspaces.position, waves)
+        head = read_differences(head, subspaces.position, basis)
     return head
 
 
-def differences(head: Head, part: range, waves: Waves) -> Head:
+def _rotary_head(site: AttentionSite, config: InitHeadConfig) -> Head:
+    """Return the head for queries and keys that are rotated by their positions."""
+    basis = site.basis()
+    if config.kind != "shift":
+        raise UserError(
+            f"model.init_heads: kind {config.kind!r} does not work with rotated queries and keys "
+            "(expected 'shift')",
+            fix="set its kind to 'shift', or model.position.kind to 'sinusoid'",
+        )
+    plan = ShiftPlan(
+        basis=basis,
+        offset=config.offset,
+        length=site.length,
+        tolerance=config.tolerance,
+        mask_kind=site.mask_kind,
+    )
+    return rotary_shift(plan, site.position.width)
+
+
+def read_differences(head: Head, part: range, basis: Sinusoids) -> Head:
     """Return the head that reads differences from the sine of the lowest frequency in a part."""
-    slowest = 2 * int(frequencies(waves).argmin())
-    reference = part.start + slowest + (0 if waves.kind == "sinusoid" else 1)
+    slowest = 2 * int(basis.frequencies.argmin())
+    reference = part.start + slowest + (0 if basis.kind == "sinusoid" else 1)
 
     def relative(matrix: Tensor) -> Tensor:
         changed = matrix.clone()
@@ -177,53 +221,15 @@ def differences(head: Head, part: range, waves: Waves) -> Head:
 
 def smallest_gap(head: Head, site: AttentionSite, offset: int) -> float:
     """Return the smallest gap of the target score above the best wrong one, over all queries."""
-    inputs = normed_positions(site)
+    inputs = site.normed_positions()
     scores = (inputs @ head.queries.T) @ (inputs @ head.keys.T).T
     positions = torch.arange(site.length)
-    back = positions[:, None] - positions
-    hidden = torch.zeros_like(back, dtype=torch.bool)
-    if site.order != "bidirectional":
-        hidden = back < (1 if site.order == "strictly_causal" else 0)
-    right = scores.masked_fill(back != offset, float("-inf")).amax(dim=-1)
-    wrong = scores.masked_fill(hidden | (back == offset), float("-inf")).amax(dim=-1)
+    is_target = positions[:, None] - positions == offset
+    visible = build_mask(site.mask_kind, positions[None], positions[None]).visible
+    assert visible is not None
+    right = scores.masked_fill(~is_target, float("-inf")).amax(dim=-1)
+    wrong = scores.masked_fill(~visible[0, 0] | is_target, float("-inf")).amax(dim=-1)
     return float((right - wrong)[offset:].min())
-
-
-def _waves(position: Position) -> Waves:
-    waves = position.waves()
-    if waves is None:
-        raise UserError(
-            f"model.init_heads: positions give a head {position.no_waves} (expected waves)",
-            fix="set model.position.kind to 'sinusoid', 'fourier' or 'rotary'",
-        )
-    return waves
-
-
-def _position_part(position: Position) -> tuple[Waves, Subspaces]:
-    """Return the waves of a position kind, and their part of the token."""
-    waves, token = _waves(position), position.token_width
-    first = token if position.place == "concat" else 0
-    part = range(first, first + token)
-    return waves, Subspaces(width=position.width, content=range(token), position=part)
-
-
-def _rotary_head(site: AttentionSite, start: InitHeadConfig) -> Head:
-    """The head for queries and keys that are rotated by their positions."""
-    waves = _waves(site.position)
-    if start.kind != "shift":
-        raise UserError(
-            f"model.init_heads: kind {start.kind!r} does not work with rotated queries and keys "
-            "(expected 'shift')",
-            fix="set its kind to 'shift', or model.position.kind to 'sinusoid'",
-        )
-    plan = ShiftPlan(
-        waves=waves,
-        offset=start.offset,
-        length=site.length,
-        tolerance=start.tolerance,
-        order=site.order,
-    )
-    return rotary_shift(plan, site.position.width)
 
 
 def install(head: Head, layer: MultiHead, index: int, *, frozen: bool = False) -> None:
@@ -232,16 +238,17 @@ def install(head: Head, layer: MultiHead, index: int, *, frozen: bool = False) -
     A head without values leaves W_V and W_O unchanged. A frozen head gets no gradient, and what
     weight decay changes is restored before the next training pass.
     """
-    _check_index(layer, index)
-    patches = layer.score.install(head, index) + _value_patches(head, layer, index)
-    _apply(patches, layer, frozen)
+    if not 0 <= index < layer.heads:
+        raise UserError(
+            f"install: no head {index} (expected 0 to {layer.heads - 1})", fix="count heads from 0"
+        )
+    _apply(layer.score.install(head, index) + _value_patches(head, layer, index), layer, frozen)
 
 
 def install_offset(
     layer: MultiHead, index: int, offset: int, tolerance: float, *, frozen: bool = False
 ) -> None:
     """Write a shift into the table of a random synthesizer."""
-    _check_index(layer, index)
     table = layer.score.table
     if table is None:
         raise UserError(
@@ -263,23 +270,18 @@ def write(patches: Iterable[Patch]) -> None:
 
 def _apply(patches: list[Patch], layer: MultiHead, frozen: bool) -> None:
     write(patches)
-    if frozen:
-        for patch in patches:
-            patch.parameter.register_hook(partial(_zero_gradient, patch.where))  # type: ignore[no-untyped-call]
-        layer.register_forward_pre_hook(lambda *_: write(patches) if layer.training else None)
+    if not frozen:
+        return
 
+    def zero_gradient(gradient: Tensor, where: tuple[slice | int, ...]) -> Tensor:
+        masked = gradient.clone()
+        masked[where] = 0.0
+        return masked
 
-def _zero_gradient(where: tuple[slice | int, ...], gradient: Tensor) -> Tensor:
-    masked = gradient.clone()
-    masked[where] = 0.0
-    return masked
-
-
-def _check_index(layer: MultiHead, index: int) -> None:
-    if not 0 <= index < layer.heads:
-        raise UserError(
-            f"install: no head {index} (expected 0 to {layer.heads - 1})", fix="count heads from 0"
-        )
+    for patch in patches:
+        hook = partial(zero_gradient, where=patch.where)
+        patch.parameter.register_hook(hook)  # type: ignore[no-untyped-call]
+    layer.register_forward_pre_hook(lambda *_: write(patches) if layer.training else None)
 
 
 def _value_patches(head: Head, layer: MultiHead, index: int) -> list[Patch]:
