@@ -25,14 +25,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.kernels import AttentionKernel
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
 from harken.errors import UserError
 from harken.inspection.activations import layer_names
-from harken.inspection.record import has_attention
+from harken.inspection.attention_calls import AttentionCall, has_attention, on_attention_calls
 from harken.inspection.refs import AttentionRef, FeedForwardRef, HeadRef, LayerRef, PositionRef
-from harken.inspection.sdpa import with_head_outputs
 from harken.layers.feedforward import FeedForward
 from harken.layers.transformer import Block
 
@@ -98,13 +96,18 @@ def with_outputs(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[No
     In other models than Harken's, a name is a member of a `nn.ModuleList`, or a module that calls
     `scaled_dot_product_attention`.
     """
-    foreign: dict[str, Change] = {}
+    heads: dict[str, Change] = {}
+    ran: dict[str, None] = {}
+
+    def handle(call: AttentionCall, output: Tensor) -> Tensor:
+        ran[call.name] = None
+        return heads[call.name](output) if call.name in heads else output
+
     with ExitStack() as undo:
         for name, change in changes.items():
             module = model.get_submodule(name)
             if isinstance(module, MultiHead):
-                undo.callback(setattr, module, "kernel", module.kernel)
-                module.kernel = _changed_kernel(module.kernel, change)
+                heads[name] = change
             elif isinstance(module, FeedForward):
                 hook = module.register_forward_hook(
                     lambda module, inputs, output, change=change: change(output)
@@ -119,10 +122,15 @@ def with_outputs(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[No
                     f"{type(module).__name__}"
                 )
             else:
-                foreign[name] = change
-        if foreign:
-            undo.enter_context(with_head_outputs(model, foreign))
+                heads[name] = change
+        if heads:
+            undo.enter_context(on_attention_calls(model, handle, names=heads, replaces=True))
         yield
+    if not has_attention(model) and ran and (missing := heads.keys() - ran):
+        raise UserError(
+            f"attention {min(missing)!r} did not run (expected one of {', '.join(ran)})",
+            fix="name one of these",
+        )
 
 
 def mean_activations(
@@ -199,10 +207,6 @@ def head_mask(part: HeadRef, output: Float[Tensor, "B k T I"]) -> Tensor:
             fix="heads are counted from 1",
         )
     return (torch.arange(1, heads + 1, device=output.device) == part.head)[:, None, None]
-
-
-def _changed_kernel(kernel: AttentionKernel, change: Change) -> AttentionKernel:
-    return lambda terms, values, mask, dropout: change(kernel(terms, values, mask, dropout))
 
 
 def _change_residual(change: Change, module: nn.Module, inputs: Any, output: Any) -> Any:
