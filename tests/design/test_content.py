@@ -16,7 +16,6 @@ from harken.design.content import (
     lookup,
     lookup_norm,
     lookup_tokens,
-    matches,
     matching_tokens,
     previous_match,
 )
@@ -25,7 +24,6 @@ from harken.design.designs import (
     design_copy,
     design_lookup,
     design_match,
-    random_symbols,
 )
 from harken.design.head import apply_heads, attention
 from harken.errors import UserError
@@ -95,7 +93,7 @@ def test_identity_attention_cannot_look_up() -> None:
 )
 def test_checks_meet_predictions(designed) -> None:
     result = check(designed)
-    assert result.measured == pytest.approx(result.predicted, abs=1e-12)
+    assert result.measured == pytest.approx(designed.predicted, abs=1e-12)
     assert result.measured >= 0.99 - 1e-12
 
 
@@ -114,15 +112,13 @@ def test_previous_match_is_above_its_bound(
     plan = MatchPlan(
         basis=Sinusoids(width=38), symbols=symbols + 1, length=length, tolerance=tolerance
     )
-    text = random_symbols(plan, length, seed)
+    designed = design_match(plan, seed)
+    text = designed.tokens[:, : symbols + 1].argmax(dim=1)
     right = torch.tensor(reference_matches(text.tolist()))
-    assert torch.equal(matches(text), right)
-    first, second = previous_match(plan)
-    weights = attention(second, apply_heads([first], matching_tokens(plan, text)))
-    on_targets = weights.masked_fill(~right, 0).sum(dim=-1)[right.any(dim=-1)]
-    bound = design_match(plan).predicted(length)
-    assert bound >= 1 - tolerance
-    assert all(share >= bound - 1e-9 for share in on_targets.tolist())
+    assert torch.equal(designed.targets, right)
+    on_targets = designed.attention().masked_fill(~right, 0).sum(dim=-1)[right.any(dim=-1)]
+    assert designed.predicted >= 1 - tolerance
+    assert all(share >= designed.predicted - 1e-9 for share in on_targets.tolist())
 
 
 def test_previous_match_outputs_the_next_symbol() -> None:

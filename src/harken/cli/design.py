@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     checked = check(designed)
     record: Facts = {
         "kind": options.kind,
-        "predicted": checked.predicted,
+        "predicted": designed.predicted,
         "measured": checked.measured,
         "worst_query": checked.query,
         "sharpness": designed.sharpness,
@@ -91,7 +91,7 @@ def _previous_match(options: argparse.Namespace) -> tuple[Design, Facts]:
     first = solve(plan.first_layer)
     return design_match(plan), {
         "sharpness_of_the_first_layer": first.sharpness,
-        "predicted_of_the_first_layer": first.predicted(),
+        "predicted_of_the_first_layer": first.predicted,
         "pairs_used": list(first.pairs),
     }
 

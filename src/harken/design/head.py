@@ -14,7 +14,6 @@ from torch import Tensor
 from harken.attention.head import Head as Head
 from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.masks import MaskKind, build_mask
-from harken.errors import UserError
 
 
 def attention(
@@ -48,16 +47,6 @@ class Subspaces:
     content: range
     position: range
     scratch: range = range(0)
-
-    def __post_init__(self) -> None:
-        for name in ("content", "position", "scratch"):
-            part: range = getattr(self, name)
-            if part.step != 1 or not 0 <= part.start <= part.stop <= self.width:
-                raise UserError(
-                    f"subspace {name!r}: {part.start} to {part.stop} is outside the token "
-                    f"(expected 0 to {self.width})",
-                    fix="make the model wider or the part narrower",
-                )
 
 
 def concatenated_subspaces(content: int, position: int, scratch: int = 0) -> Subspaces:

@@ -103,15 +103,16 @@ class ShiftSolution:
     @property
     def is_feasible(self) -> bool:
         """Whether the tolerance is met at every query, without rounding."""
-        return self.predicted() >= 1 - self.plan.tolerance - 1e-12  # one gap may meet it exactly
+        return self.predicted >= 1 - self.plan.tolerance - 1e-12  # one gap may meet it exactly
 
-    def predicted(self, length: int | None = None) -> float:
-        """Return the attention to the target key at the worst query of a text.
+    @property
+    def predicted(self) -> float:
+        """The attention to the target key at the worst query.
 
         Every query sees an interval of distances from its target, so running sums are enough.
         """
-        plan, length = self.plan, length or self.plan.length
-        around = torch.cat((self.gaps[1:length].flip(0), self.gaps[:length]))
+        plan, length = self.plan, self.plan.length
+        around = torch.cat((self.gaps[1:].flip(0), self.gaps))
         weights = torch.exp(-self.sharpness * around)
         weights[length - 1] = 0.0  # the target key itself
         running = torch.cat((weights.new_zeros(1), weights.cumsum(dim=0)))
@@ -217,12 +218,7 @@ def shift(plan: ShiftPlan, subspaces: Subspaces | None = None) -> Head:
     It copies the part `content` into `scratch` if there is one.
     """
     subspaces = subspaces or shared_subspaces(plan.basis.width)
-    if len(subspaces.position) != plan.basis.width:
-        raise UserError(
-            f"shift: the position part has width {len(subspaces.position)} "
-            f"(expected {plan.basis.width}, the width of the basis)",
-            fix="make the two equal",
-        )
+    assert len(subspaces.position) == plan.basis.width, "the basis fills the position part"
     solution = solve(plan)
     return rotation_head(plan.basis, plan.offset, solution.pairs, solution.sharpness, subspaces)
 

@@ -25,8 +25,8 @@ _BOTTOM = _TOP + _SIZE
 
 def draw_design(designed: "Design", path: Path, *, title: str) -> None:
     """Write SVG or PNG, depending on the suffix of `path`."""
-    weights = designed.attention(designed.length).numpy()
-    design_drawing(weights, designed.targets(designed.length).numpy(), title=title).write(path)
+    drawing = design_drawing(designed.attention().numpy(), designed.targets.numpy(), title=title)
+    drawing.write(path)
 
 
 def design_drawing(
