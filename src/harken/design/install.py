@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.head import Patch, pad_rows
+from harken.attention.head import Patch, pad_rows, projection_patches
 from harken.attention.masks import MaskKind, build_mask
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
@@ -300,11 +300,9 @@ def _value_patches(head: Head, layer: MultiHead, index: int) -> list[Patch]:
             f"{layer.kv_heads} times {width} values for {layer.heads} heads)",
             fix="set attention.head_width, and leave out attention.kv_heads",
         )
-    part = slice(index * width, (index + 1) * width)
-    patches = [
-        Patch(layer.v_proj.weight, (part,), pad_rows(head.values, width)),
-        Patch(layer.out_proj.weight, (slice(None), part), pad_rows(head.output.T, width).T),
+    columns = slice(index * width, (index + 1) * width)
+    output = pad_rows(head.output.T, width).T
+    return [
+        *projection_patches(layer.v_proj, layer.heads, index, head.values),
+        Patch(layer.out_proj.weight, (slice(None), columns), output),
     ]
-    if layer.v_proj.bias is not None:
-        patches.append(Patch(layer.v_proj.bias, (part,), head.values.new_zeros(width)))
-    return patches

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
+from harken.attention.relative import NoPosition
 from harken.errors import UserError
 from harken.inspection.activations import layer_names
 from harken.inspection.attention_calls import AttentionCall, has_attention, on_attention_calls
@@ -38,8 +39,8 @@ Result = TypeVar("Result")
 Change = Callable[[Tensor], Tensor]
 """The output of a part (B k T I of heads, else B T J) -> its replacement."""
 
-WritingPart = HeadRef | AttentionRef | FeedForwardRef | LayerRef
-ModelPart = WritingPart | PositionRef
+OutputPart = HeadRef | AttentionRef | FeedForwardRef | LayerRef
+ModelPart = OutputPart | PositionRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,9 +54,16 @@ class MeanActivations:
         return [HeadRef(name, head + 1) for name, count in counts.items() for head in range(count)]
 
 
+AblationMethod = Callable[[str, Tensor], Tensor]
+"""(path of a module, its output) -> the replacement, in a shape that expands to the output."""
+
+
 @dataclass(frozen=True, slots=True)
 class Zero:
     """Replace outputs by zeros."""
+
+    def __call__(self, module: str, output: Tensor) -> Tensor:
+        return torch.zeros_like(output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,11 @@ class Mean:
 
     means: MeanActivations
 
+    def __call__(self, module: str, output: Tensor) -> Tensor:
+        if module not in self.means.outputs:
+            raise ValueError(f"{module}: did not run in the sample of the means")
+        return self.means.outputs[module].to(output)
+
 
 @dataclass(frozen=True, slots=True)
 class Resample:
@@ -71,13 +84,17 @@ class Resample:
 
     seed: int = 0
 
+    def __call__(self, module: str, output: Tensor) -> Tensor:
+        return output[other_rows(len(output), self.seed).to(output.device)]
 
-How = Zero | Mean | Resample
+
 ZERO = Zero()
 
 
 @contextmanager
-def ablated(model: nn.Module, parts: Sequence[ModelPart], how: How = ZERO) -> Iterator[None]:
+def ablated(
+    model: nn.Module, parts: Sequence[ModelPart], how: AblationMethod = ZERO
+) -> Iterator[None]:
     """Remove these parts while the block runs."""
     with ExitStack() as undo:
         for part in dict.fromkeys(parts):
@@ -155,15 +172,17 @@ def mean_activations(
 
 def layer_parts(model: nn.Module) -> list[LayerRef | AttentionRef | FeedForwardRef]:
     """Return every block, attention and feed-forward layer, in the order of the model."""
-    parts: list[LayerRef | AttentionRef | FeedForwardRef] = []
-    for name, module in model.named_modules():
-        if isinstance(module, Block):
-            parts.append(LayerRef(name))
-        elif isinstance(module, MultiHead):
-            parts.append(AttentionRef(name))
-        elif isinstance(module, FeedForward):
-            parts.append(FeedForwardRef(name))
-    return parts
+    refs: dict[type, Any] = {
+        Block: LayerRef,
+        MultiHead: AttentionRef,
+        FeedForward: FeedForwardRef,
+    }
+    return [
+        ref(name)
+        for name, module in model.named_modules()
+        for kind, ref in refs.items()
+        if isinstance(module, kind)
+    ]
 
 
 def position_parts(model: nn.Module) -> list[PositionRef]:
@@ -171,7 +190,7 @@ def position_parts(model: nn.Module) -> list[PositionRef]:
     return [
         PositionRef(name)
         for name, module in model.named_modules()
-        if isinstance(module, Position) and module.without() is not module
+        if isinstance(module, Position) and not isinstance(module, NoPosition)
     ]
 
 
@@ -183,16 +202,9 @@ def other_rows(rows: int, seed: int) -> Int[Tensor, "rows"]:
     return others
 
 
-def _replacement(part: WritingPart, how: How, output: Tensor) -> Tensor:
+def _replacement(part: OutputPart, how: AblationMethod, output: Tensor) -> Tensor:
     """Return the output without the part; outputs of other heads stay the same."""
-    if isinstance(how, Zero):
-        other = torch.zeros_like(output)
-    elif isinstance(how, Resample):
-        other = output[other_rows(len(output), how.seed).to(output.device)]
-    elif part.module in how.means.outputs:
-        other = how.means.outputs[part.module].to(output)
-    else:
-        raise ValueError(f"{part.module}: did not run in the sample of the means")
+    other = how(part.module, output)
     if not isinstance(part, HeadRef):
         return other.expand_as(output)
     return torch.where(head_mask(part, output), other, output)

@@ -160,9 +160,8 @@ def analyze_heads(
 
 def pattern_name(figures: dict[str, Any]) -> str:
     """Name a head after the tokens with much of its weight; the first token has least priority."""
-    names = ("previous", "itself", "next", "induction")
-    keys = {short: long for long, short in JSON_NAMES.items()}
-    near = max((figures.get(keys.get(name, name)) or 0.0, name) for name in names)
+    names = ("previous_token", "itself", "next_token", "induction")
+    near = max((figures.get(name) or 0.0, JSON_NAMES.get(name, name)) for name in names)
     for weight, name in (near, (figures.get("first") or 0.0, "first")):
         if weight >= MIN_PATTERN:
             return f"{name} {weight:.2f}"

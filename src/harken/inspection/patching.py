@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.errors import UserError
-from harken.inspection.ablation import WritingPart, head_mask, with_outputs
+from harken.inspection.ablation import OutputPart, head_mask, with_outputs
 from harken.inspection.refs import HeadRef
 
 Metric = Callable[[Tensor], Tensor]
@@ -33,7 +33,7 @@ class PatchingResult:
     metric: str
     clean: float
     corrupted: float
-    parts: Sequence[WritingPart]
+    parts: Sequence[OutputPart]
     shares: Float[Tensor, "parts"]
     positions: Float[Tensor, "parts T"] | None = None  # of each position alone, if requested
 
@@ -44,7 +44,7 @@ def patch_parts(
     clean: Int[Tensor, "B T"],
     corrupted: Int[Tensor, "B other"],
     metric: Metric,
-    parts: Sequence[WritingPart],
+    parts: Sequence[OutputPart],
     *,
     by_position: bool = False,
     name: str = "metric",
@@ -75,7 +75,7 @@ def patch_parts(
             fix="choose other inputs, or another metric",
         )
 
-    def share(part: WritingPart, position: int | None) -> float:
+    def share(part: OutputPart, position: int | None) -> float:
         restore = partial(_restore, part, position, iter(calls[part.module]))
         with with_outputs(model, {part.module: restore}):
             return (float(metric(corrupted).mean()) - below) / (above - below)
@@ -119,7 +119,7 @@ def next_token_metric(
 
 
 def _restore(
-    part: WritingPart, position: int | None, calls: Iterator[tuple[int, Tensor]], output: Tensor
+    part: OutputPart, position: int | None, calls: Iterator[tuple[int, Tensor]], output: Tensor
 ) -> Tensor:
     """Replace an output by that of the clean run's next call (start, output)."""
     start, clean = next(calls)
