@@ -199,7 +199,7 @@ def test_unknown_hypotheses_are_refused() -> None:
     (result,) = generate(
         recorded, case.prompts, case.present, search=BEAM, end=6, max_tokens=MAX_TOKENS
     )
-    with pytest.raises(AssertionError, match="did not keep this"):
+    with pytest.raises(AssertionError, match="did not store this"):
         recorded.attention(0, [17, *result[0].tokens])
 
 

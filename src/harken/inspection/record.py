@@ -27,7 +27,7 @@ from harken.attention.kernels import attention_weights
 from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
 from harken.errors import UserError
-from harken.inspection.activations import ActivationRecord, check_module, on_activations
+from harken.inspection.activations import ActivationRecord, check_module, record_activations
 from harken.inspection.attention_calls import AttentionCall, on_attention_calls
 from harken.inspection.attention_calls import has_attention as has_attention
 from harken.inspection.refs import layer_of
@@ -150,8 +150,9 @@ def record(
             fix="pass for example harken.Selection(layers=(1,))",
         )
     records = Records()
+    patterns = [outputs] if isinstance(outputs, str) else outputs
     with (
-        on_activations(model, outputs, residual, records.outputs.append, records.residual.append),
+        record_activations(model, patterns, residual, records.outputs, records.residual),
         on_attention(model, selection, records.append),
     ):
         yield records
