@@ -19,7 +19,7 @@ kinds are rejected.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -81,6 +81,15 @@ class AttentionSite:
                 fix="set model.position.kind to 'sinusoid', 'fourier' or 'rotary'",
             )
         return basis
+
+    def plan_options(self, config: InitHeadConfig) -> dict[str, Any]:
+        """Return the arguments that the plans of all kinds of heads have."""
+        return {
+            "basis": self.basis(),
+            "offset": config.offset,
+            "length": self.length,
+            "mask_kind": self.mask_kind,
+        }
 
     def subspaces(self) -> Subspaces:
         """Return the parts of its tokens."""
@@ -169,13 +178,10 @@ def _candidates(site: AttentionSite, offset: int) -> Iterator[Head]:
 def _band_head(site: AttentionSite, config: InitHeadConfig) -> Head:
     basis, subspaces = site.basis(), site.subspaces()
     plan = BandPlan(
-        basis=basis,
-        offset=config.offset,
+        **site.plan_options(config),
         band=config.band,
         sharpness=config.sharpness,
-        length=site.length,
         key_width=site.attention.score.key_width,
-        mask_kind=site.mask_kind,
     )
     # The sharpness of a recipe is that of sinusoids of size one; a norm scales them.
     plain = replace(site, norm=nn.Identity()).normed_positions()
@@ -189,20 +195,13 @@ def _band_head(site: AttentionSite, config: InitHeadConfig) -> Head:
 
 def _rotary_head(site: AttentionSite, config: InitHeadConfig) -> Head:
     """Return the head for queries and keys that are rotated by their positions."""
-    basis = site.basis()
     if config.kind != "shift":
         raise UserError(
             f"model.init_heads: kind {config.kind!r} does not work with rotated queries and keys "
             "(expected 'shift')",
             fix="set its kind to 'shift', or model.position.kind to 'sinusoid'",
         )
-    plan = ShiftPlan(
-        basis=basis,
-        offset=config.offset,
-        length=site.length,
-        tolerance=config.tolerance,
-        mask_kind=site.mask_kind,
-    )
+    plan = ShiftPlan(**site.plan_options(config), tolerance=config.tolerance)
     return rotary_shift(plan, site.position.width)
 
 
