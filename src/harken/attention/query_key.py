@@ -89,7 +89,7 @@ class Score(nn.Module):
         """Return the patches that write a head, or raise a `UserError` with the reason."""
         raise UserError(
             f"install: a designed head does not fit this score: {self.not_a_product}",
-            fix="use score 'dot', 'scaled' or 'merged' (a random synthesizer holds a shift)",
+            fix="use score 'dot', 'scaled' or 'merged' (or a random synthesizer for a shift)",
         )
 
 

@@ -58,7 +58,7 @@ def shares(width: int, axes: int) -> list[int]:
 
 
 class Position(nn.Module):
-    """Base of the position kinds: adds nothing. A kind overrides what it adds."""
+    """Base of the position kinds, which override some of these methods."""
 
     place: Literal["add", "concat", "heads"] = "heads"  # on the inputs, or in every head
     no_basis = "nothing"  # if `basis` returns None: what the position kind adds instead
@@ -78,7 +78,7 @@ class Position(nn.Module):
         return None
 
     def bias(self, queries: Coordinates, keys: KeyCoordinates) -> Bias | None:
-        """Return what is added to the scores, or None."""
+        """Return the bias to add to the scores, or None."""
         return None
 
     def basis(self) -> Sinusoids | None:
@@ -162,7 +162,7 @@ class Relative(Position):
 def offset_buckets(
     offsets: Int[Tensor, "*shape"], buckets: int, max_distance: int, causal: bool
 ) -> Int[Tensor, "*shape"]:
-    """Return T5's buckets: half for single small distances, the rest widening to `max_distance`.
+    """Return T5's buckets: half for single small distances, half widening to `max_distance`.
 
     Without `causal`, half of all buckets are for keys before the query and half for those after.
     """

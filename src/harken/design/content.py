@@ -64,7 +64,7 @@ def copy_head(keys: Float[Tensor, "S J"], targets: Sequence[int], tolerance: flo
         if targets.count(index) > 1:
             raise UserError(
                 f"design: target {index} is given twice (expected different keys)",
-                fix="or design a copy of one key",
+                fix="name each key once",
             )
     identity = torch.eye(width, dtype=keys.dtype)
     return Head(

@@ -60,7 +60,7 @@ def check(design: Design) -> CheckResult:
 
 
 def offset_keys(length: int, offset: int, around: float = 0.0) -> Bool[Tensor, "T S"]:
-    """Return a mask of the keys `offset` back, or within `around` of there."""
+    """Return a mask of the keys at distances within `around` of `offset`."""
     positions = torch.arange(length)
     within = (positions[:, None] - positions - offset).abs() <= around
     return within & (positions >= offset)[:, None]

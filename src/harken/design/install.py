@@ -195,13 +195,14 @@ def _band_head(site: AttentionSite, config: InitHeadConfig) -> Head:
 
 def _rotary_head(site: AttentionSite, config: InitHeadConfig) -> Head:
     """Return the head for queries and keys that are rotated by their positions."""
+    options = site.plan_options(config)
     if config.kind != "shift":
         raise UserError(
             f"model.init_heads: kind {config.kind!r} does not work with rotated queries and keys "
             "(expected 'shift')",
             fix="set its kind to 'shift', or model.position.kind to 'sinusoid'",
         )
-    plan = ShiftPlan(**site.plan_options(config), tolerance=config.tolerance)
+    plan = ShiftPlan(**options, tolerance=config.tolerance)
     return rotary_shift(plan, site.position.width)
 
 

@@ -177,8 +177,8 @@ def _is_sequence(model: nn.Module, name: str, weights: Tensor) -> bool:
     if input_path(model, name) is not None:
         return True
     parts = name.split(".")
-    above = [".".join(parts[:depth]) for depth in range(len(parts))]
-    if any(hasattr(model.get_submodule(path), "position") for path in above):
+    ancestors = [".".join(parts[:depth]) for depth in range(len(parts))]
+    if any(hasattr(model.get_submodule(path), "position") for path in ancestors):
         return False  # a model of Harken, which `input_path` knows
     return weights.shape[-2] == weights.shape[-1] and not is_cross_attention(name)
 

@@ -8,7 +8,7 @@ The preferred offset is the d with the highest profile; its band are the offsets
 images). The variance of s over the keys of a query is a sum (law of total variance):
 
     position    variance of the mean over both tokens: independent of the input
-    mixed       of the rest of the mean over key tokens: positions that the query token selects
+    mixed       of the mean over key tokens minus that: positions that the query token selects
     content     of the key tokens
 
 The readout is exact in the first layer. In later layers it covers the direct path of tokens, from
@@ -70,16 +70,16 @@ def input_path(model: nn.Module, name: str) -> InputPath | None:
     """Return the path to an attention; None for cross-attention and images."""
     modules = dict(model.named_modules())
     steps = name.split(".")
-    above = [".".join(steps[:depth]) for depth in range(len(steps) - 1, -1, -1)]
-    attention, block = modules[name], modules[above[0]]
-    owner = next((modules[path] for path in above if hasattr(modules[path], "position")), None)
+    ancestors = [".".join(steps[:depth]) for depth in range(len(steps) - 1, -1, -1)]
+    attention, block = modules[name], modules[ancestors[0]]
+    owner = next((modules[path] for path in ancestors if hasattr(modules[path], "position")), None)
     if not isinstance(block, Block) or owner is None:
         return None
     position = owner.position
     assert isinstance(attention, MultiHead) and isinstance(position, Position)
     if attention.kind == "cross" or position.axes > 1:
         return None
-    blocks = modules[above[1]]
+    blocks = modules[ancestors[1]]
     assert isinstance(blocks, nn.ModuleList)
     earlier = [other for other in list(blocks)[: int(steps[-2])] if isinstance(other, Block)]
     first_norm = getattr(owner, "norm", None)
@@ -89,7 +89,7 @@ def input_path(model: nn.Module, name: str) -> InputPath | None:
     return InputPath(
         position=position,
         norms=tuple(norms),
-        table=_table(modules, above, position.token_width),
+        table=_table(modules, ancestors, position.token_width),
         mask_kind=getattr(owner, "mask_kind", "causal" if block.is_decoder else "bidirectional"),
         window=getattr(owner, "window", None),
         first=not earlier and block.attention_is_first,
@@ -189,10 +189,10 @@ def _run_length(high: Bool[Tensor, "k offsets"], peak: Int[Tensor, "k"]) -> Int[
     return torch.tensor(widths)
 
 
-def _table(modules: dict[str, nn.Module], above: list[str], width: int) -> Float[Tensor, "V J"]:
+def _table(modules: dict[str, nn.Module], ancestors: list[str], width: int) -> Float[Tensor, "V J"]:
     """Return the nearest embedding above the attention, with BERT's first segment; else zeros."""
     # An encoder may share the embedding of its decoder.
-    for parent in [*(modules[name] for name in above), *modules.values()]:
+    for parent in [*(modules[name] for name in ancestors), *modules.values()]:
         segments = [part for part in parent.children() if isinstance(part, SegmentEmbedding)]
         for table in parent.children():
             if isinstance(table, TokenEmbedding) and table.embedding_dim == width:
