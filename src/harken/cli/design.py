@@ -37,12 +37,12 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         check_suffix(options.out)
     designed, facts = DESIGNS[options.kind](options)
-    checked = check(designed)
+    measured, worst_query = check(designed)
     record: Facts = {
         "kind": options.kind,
         "predicted": designed.predicted,
-        "measured": checked.measured,
-        "worst_query": checked.query,
+        "measured": measured,
+        "worst_query": worst_query,
         "sharpness": designed.sharpness,
         **facts,
     }

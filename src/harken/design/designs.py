@@ -39,16 +39,8 @@ class Design:
         return attention(self.heads[-1], tokens, self.mask_kind)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckResult:
-    """Attention to the target keys at the worst query of a text."""
-
-    measured: float
-    query: int
-
-
-def check(design: Design) -> CheckResult:
-    """Measure the attention of a design to its target keys."""
+def check(design: Design) -> tuple[float, int]:
+    """Return the measured attention to the target keys at the worst query, and this query."""
     targets = design.targets
     on_targets = design.attention().masked_fill(~targets, 0).sum(-1)
     on_targets = on_targets.masked_fill(~targets.any(dim=-1), float("inf"))
@@ -56,7 +48,7 @@ def check(design: Design) -> CheckResult:
         raise UserError(
             f"check: no query has a target key in texts of {len(targets)}", fix="use longer texts"
         )
-    return CheckResult(measured=float(on_targets.min()), query=int(on_targets.argmin()))
+    return float(on_targets.min()), int(on_targets.argmin())
 
 
 def offset_keys(length: int, offset: int, around: float = 0.0) -> Bool[Tensor, "T S"]:
