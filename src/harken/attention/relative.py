@@ -100,6 +100,9 @@ class NoPosition(Position):
         missing = self.width - inputs.shape[-1]
         return F.pad(inputs, (0, missing)) if missing else inputs
 
+    def without(self) -> "NoPosition":
+        return self
+
 
 class Rotary(Position):
     """Rotate queries and keys by their positions, so that scores depend on distances."""

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
-from harken.attention.relative import NoPosition
 from harken.errors import UserError
 from harken.inspection.activations import layer_names
 from harken.inspection.attention_calls import AttentionCall, has_attention, on_attention_calls
@@ -190,7 +189,7 @@ def position_parts(model: nn.Module) -> list[PositionRef]:
     return [
         PositionRef(name)
         for name, module in model.named_modules()
-        if isinstance(module, Position) and not isinstance(module, NoPosition)
+        if isinstance(module, Position) and module.without() is not module
     ]
 
 
