@@ -28,7 +28,7 @@ from torch import Tensor
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import PositionConfig, SinusoidConfig
 from harken.attention.relative import RotaryConfig
-from harken.design.start import InitHeadConfig, init_heads, stack_sites
+from harken.design.install import InitHeadConfig, init_heads, stack_sites
 from harken.models.gpt import GPTConfig
 from harken.training.runtime import prepare
 

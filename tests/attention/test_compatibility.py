@@ -1,4 +1,4 @@
-"""What does not go together is refused with the reason, and the docs say the same."""
+"""Incompatible choices are refused with the reason, and the docs have the same table."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ HEADING = "Supported pairs:\n\n"
 
 
 def as_markdown(table: list[list[str]]) -> str:
-    """A table with `no (1)` where a pair is not legal, and the reasons under it."""
+    """Return a table with `no (1)` at incompatible pairs, and the reasons below it."""
     header, *rows = table
     reasons: list[str] = []
     lines = [header, ["---"] * len(header)]
@@ -44,18 +44,6 @@ def test_the_table_has_every_member() -> None:
     header, *rows = compatibility_table()
     assert header == ["score", *(kind().kind for kind in get_args(PositionConfig))]
     assert [row[0] for row in rows] == [kind().kind for kind in get_args(ScoreConfig)]
-    assert len(set(header)) == len(header)
-    for kind, row in zip(get_args(ScoreConfig), rows, strict=True):
-        for position, cell in zip(get_args(PositionConfig), row[1:], strict=True):
-            assert cell == (conflict(kind(), position()) or YES)
-
-
-def test_a_table_by_hand() -> None:
-    table = [["score", "a", "b"], ["c", YES, "why"], ["d", "because", "why"]]
-    assert as_markdown(table) == (
-        "| score | a | b |\n| --- | --- | --- |\n| c | yes | no (1) |\n| d | no (2) | no (1) |\n"
-        "\n(1) why.\n\n(2) because.\n"
-    )
 
 
 def test_the_docs_have_the_table() -> None:
@@ -65,15 +53,15 @@ def test_the_docs_have_the_table() -> None:
     assert after[1].startswith(as_markdown(compatibility_table()))
 
 
-def test_forms_of_a_kind_clash_alike() -> None:
-    """The table speaks of kinds, so a kind's form must not matter."""
+def test_forms_of_a_kind_have_the_same_conflicts() -> None:
+    """The table lists kinds only."""
     reasons: dict[tuple[str, str], set[str | None]] = {}
     for score in EVERY_SCORE:
         for position in EVERY_POSITION:
             pair = score.kind, position.kind
             reasons.setdefault(pair, set()).add(conflict(score, position))
-    assert all(len(said) == 1 for said in reasons.values())
-    refused = {pair for pair, said in reasons.items() if said != {None}}
+    assert all(len(found) == 1 for found in reasons.values())
+    refused = {pair for pair, found in reasons.items() if found != {None}}
     assert refused == {
         ("synthesizer", "rotary"),
         ("additive", "rotary"),
@@ -93,9 +81,7 @@ def gpt(score: ScoreConfig, position: PositionConfig) -> GPTConfig:
 
 @pytest.mark.parametrize("position", EVERY_POSITION, ids=name)
 @pytest.mark.parametrize("score", EVERY_SCORE, ids=name)
-def test_a_model_takes_what_is_legal_and_refuses_the_rest(
-    score: ScoreConfig, position: PositionConfig
-) -> None:
+def test_models_accept_compatible_pairs_only(score: ScoreConfig, position: PositionConfig) -> None:
     reason = conflict(score, position)
     if reason is None:
         assert gpt(score, position).position == position
@@ -121,73 +107,55 @@ def test_concat_cannot_be_tied(kind: type[LearnedConfig | SinusoidConfig | Fouri
     assert model.stack.blocks[0].attention.out_proj.weight.shape == (12, 12)
 
 
-@pytest.mark.parametrize(
-    ("attention", "made"),
-    [
-        (MultiHeadConfig(heads=4, head_width=5, out_proj=False), 20),
-        (MultiHeadConfig(heads=4, out_proj=False, v_proj=False), 48),
-    ],
-)
-def test_without_an_output_matrix_widths_must_be_equal(
-    attention: MultiHeadConfig, made: int
-) -> None:
-    with pytest.raises(ValueError, match=f"give {made}, but the model has width 12"):
-        GPTConfig(width=12, attention=attention)
-    for heads, matrix in ((4, True), (1, False)):
-        fits = MultiHeadConfig(heads=heads, out_proj=False, v_proj=matrix)
-        assert GPTConfig(width=12, attention=fits).attention == fits
-
-
-@pytest.mark.parametrize("kv_heads", [2, 3, 7, 10])
-def test_heads_that_cannot_share_evenly_are_refused(kv_heads: int) -> None:
-    with pytest.raises(ValueError, match=f"5 heads cannot share {kv_heads} kv_heads evenly"):
-        MultiHeadConfig(heads=5, kv_heads=kv_heads)
-    assert MultiHeadConfig(heads=5, kv_heads=1).kv_heads == 1
-
-
-def test_merged_has_no_key_width() -> None:
-    with pytest.raises(ValueError, match="compares whole tokens; leave out key_width"):
-        MultiHeadConfig(score=MergedConfig(), key_width=4)
-    assert MultiHeadConfig(heads=3, score=MergedConfig()).head_widths(15) == (5, 15)
-
-
-def test_rotary_with_merged_wants_an_even_width_and_says_so() -> None:
-    merged = MultiHeadConfig(heads=5, score=MergedConfig())
-    with pytest.raises(ValueError, match=r"got 15\); make width even"):
-        GPTConfig(width=15, attention=merged, position=RotaryConfig())
-    plain = MultiHeadConfig(heads=5)
-    with pytest.raises(ValueError, match=r"got 3\); make attention\.key_width even"):
-        GPTConfig(width=15, attention=plain, position=RotaryConfig())
+MERGED = MergedConfig()
+SPAN = {"max_length": 128, "position": FourierConfig(span=127)}
 
 
 @pytest.mark.parametrize(
-    "attention",
+    ("attention", "model", "message"),
     [
-        MultiHeadConfig(heads=4, key_width=3, v_proj=False),
-        MultiHeadConfig(heads=4, score=MergedConfig(), v_proj=False),
-        MultiHeadConfig(heads=4, score=MergedConfig(), head_width=3),
-        MultiHeadConfig(heads=4, key_width=3, head_width=2),
+        ({"heads": 4, "head_width": 5, "out_proj": False}, {"width": 12}, "give 20, but .* 12"),
+        ({"heads": 4, "out_proj": False, "v_proj": False}, {"width": 12}, "give 48, but .* 12"),
+        ({"heads": 4, "out_proj": False}, {"width": 12}, None),
+        ({"heads": 1, "out_proj": False, "v_proj": False}, {"width": 12}, None),
+        *(
+            ({"heads": 5, "kv_heads": count}, {}, f"5 heads cannot share {count} kv_heads evenly")
+            for count in (2, 3, 7, 10)
+        ),
+        ({"heads": 5, "kv_heads": 1}, {"width": 20}, None),
+        ({"score": MERGED, "key_width": 4}, {}, "compares whole tokens; leave out key_width"),
+        (
+            {"heads": 5, "score": MERGED},
+            {"width": 15, "position": RotaryConfig()},
+            r"got 15\); make width even",
+        ),
+        (
+            {"heads": 5},
+            {"width": 15, "position": RotaryConfig()},
+            r"got 3\); make attention\.key_w",
+        ),
+        ({"heads": 4, "key_width": 3, "v_proj": False}, {"width": 11}, None),
+        ({"heads": 4, "score": MERGED, "v_proj": False}, {"width": 11}, None),
+        ({"heads": 4, "score": MERGED, "head_width": 3}, {"width": 11}, None),
+        ({"heads": 4, "key_width": 3, "head_width": 2}, {"width": 11}, None),
+        *(
+            ({"heads": 4} | sizes, {"width": 11}, "width 11 does not divide into 4 heads")
+            for sizes in ({"v_proj": False}, {"score": MERGED}, {"key_width": 3}, {"head_width": 3})
+        ),
+        ({}, SPAN, r"span 127 is shorter than the model's length 128"),
+        ({}, SPAN | {"max_length": 127}, None),
     ],
 )
-def test_a_width_need_not_divide_where_no_share_is_taken(attention: MultiHeadConfig) -> None:
-    assert GPTConfig(width=11, attention=attention).width == 11
+def test_sizes_must_fit(attention: dict, model: dict, message: str | None) -> None:
+    if message is None:
+        GPTConfig(attention=MultiHeadConfig(**attention), **model)
+        return
+    with pytest.raises(ValueError, match=message):
+        GPTConfig(attention=MultiHeadConfig(**attention), **model)
 
 
-@pytest.mark.parametrize(
-    "attention",
-    [
-        MultiHeadConfig(heads=4, v_proj=False),
-        MultiHeadConfig(heads=4, score=MergedConfig()),
-        MultiHeadConfig(heads=4, key_width=3),
-        MultiHeadConfig(heads=4, head_width=3),
-    ],
-)
-def test_a_width_must_divide_where_a_share_is_taken(attention: MultiHeadConfig) -> None:
-    with pytest.raises(ValueError, match="width 11 does not divide into 4 heads"):
-        GPTConfig(width=11, attention=attention)
-
-
-def test_a_span_shorter_than_the_model_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"span 127 is shorter than the model's length 128"):
-        GPTConfig(max_length=128, position=FourierConfig(span=127))
-    assert GPTConfig(max_length=128, position=FourierConfig(span=128)).max_length == 128
+def test_head_widths() -> None:
+    assert MultiHeadConfig(heads=3).head_widths(15) == (5, 5)
+    assert MultiHeadConfig(heads=3, head_width=7).head_widths(15) == (7, 5)
+    assert MultiHeadConfig(heads=3, key_width=2).head_widths(15) == (5, 2)
+    assert MultiHeadConfig(heads=3, score=MERGED).head_widths(15) == (5, 15)

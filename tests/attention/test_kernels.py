@@ -44,7 +44,7 @@ def padding(queries: int, keys: int) -> Mask:
     )
 
 
-def with_blind_rows(queries: int, keys: int) -> Mask:
+def with_empty_rows(queries: int, keys: int) -> Mask:
     visible = torch.rand(BATCH, 1, queries, keys) < 0.5
     visible[..., 0] = True
     visible[0, :, 1] = False
@@ -59,12 +59,12 @@ MASKS = {
     "strictly_causal": strict,
     "packed": packed,
     "padding": padding,
-    "blind rows": with_blind_rows,
+    "empty rows": with_empty_rows,
 }
-COMPARED = ["product", "product and bias", "bias", "bias of all rows"]
+TERMS = ["product", "product and bias", "bias", "bias of all rows"]
 
 
-def compared_by(kind: str, queries: int, keys: int) -> ScoreTerms:
+def terms_of(kind: str, queries: int, keys: int) -> ScoreTerms:
     def leaf(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
@@ -82,7 +82,7 @@ def compared_by(kind: str, queries: int, keys: int) -> ScoreTerms:
 
 
 def loop(terms: ScoreTerms, values: Tensor, visible: Tensor) -> Tensor:
-    """The sum over time as it stands on paper, one number at a time."""
+    """Compute the weighted means one number at a time."""
     batch, heads, keys, width = values.shape
     outputs = torch.zeros(batch, heads, visible.shape[2], width, dtype=torch.float64)
     visible = visible.expand(batch, heads, -1, -1)
@@ -119,12 +119,12 @@ def test_agrees_with_pytorch(draw: Draw, causal: bool) -> None:
     assert_close(fused_attention(terms, values, mask), theirs, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", COMPARED)
+@pytest.mark.parametrize("kind", TERMS)
 @pytest.mark.parametrize("mask_kind", MASKS)
 @torch.no_grad()
-def test_explicit_equals_a_loop(draw: Draw, mask_kind: str, kind: str) -> None:
+def test_eager_equals_a_loop(draw: Draw, mask_kind: str, kind: str) -> None:
     mask, values = MASKS[mask_kind](5, 7), draw("BkSI")
-    terms = compared_by(kind, 5, 7)
+    terms = terms_of(kind, 5, 7)
     visible = dense_mask(mask, 5, 7, values.device)
     ours = eager_attention(terms, values, mask)
     assert_close(ours.output, loop(terms, values, visible), rtol=0, atol=1e-12)
@@ -135,35 +135,35 @@ def test_explicit_equals_a_loop(draw: Draw, mask_kind: str, kind: str) -> None:
 
 @pytest.mark.parametrize("width", [KEY_WIDTH, 13])  # only equal widths reach the fused kernel
 @pytest.mark.parametrize(("queries", "keys"), [(7, 7), (5, 7), (7, 5)])
-@pytest.mark.parametrize("kind", COMPARED)
+@pytest.mark.parametrize("kind", TERMS)
 @pytest.mark.parametrize("mask_kind", MASKS)
-def test_fast_equals_explicit_forward_and_backward(
+def test_fused_equals_eager_forward_and_backward(
     mask_kind: str, kind: str, queries: int, keys: int, width: int
 ) -> None:
-    mask, terms = MASKS[mask_kind](queries, keys), compared_by(kind, queries, keys)
+    mask, terms = MASKS[mask_kind](queries, keys), terms_of(kind, queries, keys)
     values = torch.randn(BATCH, HEADS, keys, width, dtype=torch.float64, requires_grad=True)
-    fast = fused_attention(terms, values, mask)
-    explicit = eager_attention(terms, values, mask).output
-    assert_close(fast, explicit, rtol=0, atol=1e-10)
+    fused = fused_attention(terms, values, mask)
+    eager = eager_attention(terms, values, mask).output
+    assert_close(fused, eager, rtol=0, atol=1e-10)
     leaves = [values, terms.queries, terms.keys, terms.bias]
     leaves = [leaf for leaf in leaves if leaf is not None]
-    downstream = torch.randn_like(fast)
-    ours = torch.autograd.grad(fast, leaves, downstream)
-    theirs = torch.autograd.grad(explicit, leaves, downstream)
+    downstream = torch.randn_like(fused)
+    ours = torch.autograd.grad(fused, leaves, downstream)
+    theirs = torch.autograd.grad(eager, leaves, downstream)
     assert_close(ours, theirs, rtol=0, atol=1e-10)
     visible = dense_mask(mask, queries, keys, values.device)
-    blind = ~visible.any(dim=-1).expand(BATCH, HEADS, -1)
-    for output in (fast, explicit):
-        assert torch.equal(output[blind], torch.zeros_like(output[blind]))
+    empty = ~visible.any(dim=-1).expand(BATCH, HEADS, -1)
+    for output in (fused, eager):
+        assert torch.equal(output[empty], torch.zeros_like(output[empty]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("kind", COMPARED)
+@pytest.mark.parametrize("kind", TERMS)
 @pytest.mark.parametrize("attend", [fused_attention, lambda *call: eager_attention(*call).output])
-def test_blind_queries_give_exact_zeros_and_finite_gradients(
+def test_queries_without_keys_give_exact_zeros_and_finite_gradients(
     attend: Callable[..., Tensor], kind: str, dtype: torch.dtype
 ) -> None:
-    terms = compared_by(kind, 7, 7)
+    terms = terms_of(kind, 7, 7)
     leaves = [leaf for leaf in (terms.queries, terms.keys, terms.bias) if leaf is not None]
     terms = ScoreTerms(
         queries=None if terms.queries is None else terms.queries.to(dtype),
@@ -182,19 +182,19 @@ def test_blind_queries_give_exact_zeros_and_finite_gradients(
 
 
 @pytest.mark.parametrize("attend", [fused_attention, lambda *call: eager_attention(*call).output])
-def test_dropout_removes_whole_weights_and_enlarges_the_rest(
+def test_dropout_zeroes_weights_and_scales_the_others(
     draw: Draw, attend: Callable[..., Tensor]
 ) -> None:
     terms = ScoreTerms(queries=draw("BkTU"), keys=draw("BkSU"))
     identity = torch.eye(7, dtype=torch.float64).expand(2, 3, 7, 7)
     whole = eager_attention(terms, identity, NO_MASK).weights
     left = attend(terms, identity, NO_MASK, 0.25)
-    kept = left != 0
-    assert 0.6 < kept.double().mean() < 0.9
-    assert_close(left[kept], whole[kept] / 0.75, rtol=0, atol=1e-12)
+    is_left = left != 0
+    assert 0.6 < is_left.double().mean() < 0.9
+    assert_close(left[is_left], whole[is_left] / 0.75, rtol=0, atol=1e-12)
 
 
-def test_weights_are_reported_as_they_were_before_dropout(draw: Draw) -> None:
+def test_returned_weights_are_those_before_dropout(draw: Draw) -> None:
     terms, values = ScoreTerms(queries=draw("BkTU"), keys=draw("BkSU")), draw("BkSI")
     whole = eager_attention(terms, values, CAUSAL).weights
     assert torch.equal(eager_attention(terms, values, CAUSAL, 0.9).weights, whole)

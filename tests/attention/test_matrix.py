@@ -1,7 +1,7 @@
-"""The fast and the explicit path agree for every legal choice, forward and backward."""
+"""The fused and the eager kernel agree for all compatible choices, forward and backward."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -35,9 +35,9 @@ def present(keys_at: Tensor) -> Tensor:
 def packed(queries_at: Tensor, keys_at: Tensor) -> Mask:
     """A text of two tokens and a text of three, each followed by another."""
     first = torch.tensor([[2], [3]])
-    places = torch.where(queries_at < first, queries_at, queries_at - first)
+    positions = torch.where(queries_at < first, queries_at, queries_at - first)
     texts = (queries_at >= first).long()
-    return build_mask("causal", places, places, query_documents=texts, key_documents=texts)
+    return build_mask("causal", positions, positions, query_documents=texts, key_documents=texts)
 
 
 ANY_SHAPE: Masks = {
@@ -69,39 +69,14 @@ MASKS: dict[Setting, Masks] = {
 }
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Sizes of the heads; `key_width` is left out for the score that has none of its own."""
-
-    heads: int = 3
-    key_width: int = 4
-    head_width: int | None = 5
-    kv_heads: int | None = None
-    bias: bool = False
-    v_proj: bool = True
-    out_proj: bool = True
-
-    def config(self, score: ScoreConfig) -> MultiHeadConfig:
-        return MultiHeadConfig(
-            heads=self.heads,
-            key_width=None if isinstance(score, MergedConfig) else self.key_width,
-            head_width=self.head_width,
-            kv_heads=self.kv_heads,
-            score=score,
-            bias=self.bias,
-            v_proj=self.v_proj,
-            out_proj=self.out_proj,
-        )
-
-
-LAYOUTS = {
-    "plain": Layout(),
-    "grouped": Layout(heads=6, kv_heads=2, key_width=6),
-    "no values": Layout(v_proj=False, head_width=None),
-    "no output": Layout(heads=2, head_width=7, out_proj=False, key_width=10),
-    "biases": Layout(heads=5, head_width=4, bias=True),  # as wide as keys: no filling up
-    "all of it": Layout(heads=4, kv_heads=1, bias=True, v_proj=False, head_width=None),
-    "grouped, no output": Layout(
+LAYOUTS: dict[str, MultiHeadConfig] = {
+    "plain": MultiHeadConfig(heads=3, key_width=4, head_width=5),
+    "grouped": MultiHeadConfig(heads=6, kv_heads=2, key_width=6, head_width=5),
+    "no values": MultiHeadConfig(heads=3, key_width=4, v_proj=False),
+    "no output": MultiHeadConfig(heads=2, head_width=7, out_proj=False, key_width=10),
+    "biases": MultiHeadConfig(heads=5, key_width=4, head_width=4, bias=True),  # no padding
+    "all of it": MultiHeadConfig(heads=4, kv_heads=1, key_width=4, bias=True, v_proj=False),
+    "grouped, no output": MultiHeadConfig(
         heads=2, kv_heads=1, head_width=7, key_width=2, out_proj=False, bias=True
     ),
 }
@@ -133,7 +108,7 @@ def coordinates_of(setting: Setting, time: int) -> Tensor:
     return torch.arange(time)[None, :, None]
 
 
-def explicit(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
+def eager(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
     return eager_attention(terms, values, mask, dropout).output
 
 
@@ -144,22 +119,22 @@ def explicit(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> T
         for turn, case in enumerate(CASES)
     ],
 )
-def test_fast_equals_explicit(
+def test_fused_equals_eager(
     turn: int, setting: Setting, score: ScoreConfig, position: PositionConfig, mask_kind: str
 ) -> None:
     queries, keys = TIMES[setting]
     memory_width = MEMORY_WIDTH if setting == "cross" else WIDTH
     layout = LAYOUTS[TURNS[turn % len(TURNS)]]
-    config = layout.config(score)
+    key_width = None if isinstance(score, MergedConfig) else layout.key_width
+    config = replace(layout, score=score, key_width=key_width)
     attention = config.build(WIDTH, LENGTH, memory_width).double()
     factor = 2 if getattr(position, "place", "add") == "concat" else 1
 
     def kind_for(width: int) -> nn.Module:
-        key_width = memory_width if isinstance(score, MergedConfig) else layout.key_width
         return position.build(
             PositionSizes(
                 width=width // factor,
-                key_width=key_width,
+                key_width=key_width or memory_width,
                 heads=layout.heads,
                 length=LENGTH,
                 axes=2 if setting == "spatial" else 1,
@@ -187,38 +162,38 @@ def test_fast_equals_explicit(
     )
 
     def run(context: AttentionContext = context) -> Tensor:
-        entered = of_inputs.embed(inputs, queries_on)
-        assert entered.shape == (BATCH, queries, WIDTH)
+        embedded = of_inputs.embed(inputs, queries_on)
+        assert embedded.shape == (BATCH, queries, WIDTH)
         if setting != "cross":
-            return attention(entered, context)[0]
-        remembered = of_memory.embed(memory, keys_on)
-        seen = attention.project_kv(remembered, of_memory.rotation(keys_on))
-        return attention.attend(entered, seen, context)
+            return attention(embedded, context)[0]
+        embedded_memory = of_memory.embed(memory, keys_on)
+        cache = attention.project_kv(embedded_memory, of_memory.rotation(keys_on))
+        return attention.attend(embedded, cache, context)
 
     mixed = memory if setting == "cross" else inputs
     leaves = [mixed, *modules.parameters(), *([inputs] if setting == "cross" else [])]
     assert attention.kernel is fused_attention
-    fast = run()
-    if context.bias is not None:  # the fused kernel may leave a bias that learns to the other
+    fused = run()
+    if context.bias is not None:  # a bias that needs a gradient is computed by the eager kernel
         with torch.no_grad():
-            told = run(replace(context, bias=context.bias.detach()))
-        assert_close(told, fast, rtol=0, atol=1e-10)
-    downstream = torch.randn_like(fast)
-    fast_gradients = torch.autograd.grad(
-        fast, leaves, downstream, retain_graph=True, materialize_grads=True
+            detached = run(replace(context, bias=context.bias.detach()))
+        assert_close(detached, fused, rtol=0, atol=1e-10)
+    downstream = torch.randn_like(fused)
+    fused_gradients = torch.autograd.grad(
+        fused, leaves, downstream, retain_graph=True, materialize_grads=True
     )
-    attention.kernel = explicit
-    slow = run()
-    assert slow.abs().max() > 1e-3
-    assert_close(fast, slow, rtol=0, atol=1e-10)
+    attention.kernel = eager
+    output = run()
+    assert output.abs().max() > 1e-3
+    assert_close(fused, output, rtol=0, atol=1e-10)
     # Both runs share the bias of positions, made once as in a model.
-    slow_gradients = torch.autograd.grad(slow, leaves, downstream, materialize_grads=True)
-    assert_close(fast_gradients, slow_gradients, rtol=0, atol=1e-9)
-    assert all(gradient.isfinite().all() for gradient in slow_gradients)
-    assert slow_gradients[0].any()
+    eager_gradients = torch.autograd.grad(output, leaves, downstream, materialize_grads=True)
+    assert_close(fused_gradients, eager_gradients, rtol=0, atol=1e-9)
+    assert all(gradient.isfinite().all() for gradient in eager_gradients)
+    assert eager_gradients[0].any()
     if mask_kind.startswith("strict"):
-        blind = torch.zeros(BATCH, WIDTH, dtype=torch.float64)
+        empty = torch.zeros(BATCH, WIDTH, dtype=torch.float64)
         if attention.out_proj is not None and attention.out_proj.bias is not None:
-            blind = blind + attention.out_proj.bias
-        assert torch.equal(fast[:, 0], blind)
-        assert torch.equal(slow[:, 0], blind)
+            empty = empty + attention.out_proj.bias
+        assert torch.equal(fused[:, 0], empty)
+        assert torch.equal(output[:, 0], empty)

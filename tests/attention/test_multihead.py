@@ -63,9 +63,9 @@ def test_separate_widths_of_keys_and_values_equal_a_loop(score: ScoreConfig, sca
     heads, key_width, head_width, width = 3, 5, 13, 11
     ours = built(width, heads=heads, key_width=key_width, head_width=head_width, score=score)
     inputs = torch.randn(BATCH, TIME, width, dtype=torch.float64)
-    output, seen = ours(inputs, in_order(NO_MASK))
-    assert seen.keys.shape == (BATCH, heads, TIME, key_width)
-    assert seen.values.shape == (BATCH, heads, TIME, head_width)
+    output, cache = ours(inputs, in_order(NO_MASK))
+    assert cache.keys.shape == (BATCH, heads, TIME, key_width)
+    assert cache.values.shape == (BATCH, heads, TIME, head_width)
     q_proj = ours.score.q_proj.weight.view(heads, key_width, width)
     k_proj = ours.score.k_proj.weight.view(heads, key_width, width)
     v_proj = ours.v_proj.weight.view(heads, head_width, width)
@@ -105,8 +105,8 @@ def test_without_positions_permuted_tokens_give_permuted_outputs(
     assert_close(permuted, straight[:, order], rtol=0, atol=1e-12)
 
 
-def turned(first: int) -> AttentionContext:
-    """Rotated from position `first` on; everything is seen."""
+def rotated_context(first: int) -> AttentionContext:
+    """Return a context without mask and with rotary positions from `first` on."""
     slots = torch.arange(first, first + TIME)[None]
     rotation = RotaryConfig().build(SIZES).rotation(slots[..., None])
     return AttentionContext(
@@ -114,24 +114,27 @@ def turned(first: int) -> AttentionContext:
     )
 
 
-def test_rotation_and_a_causal_mask_each_end_that_equality() -> None:
+def test_rotation_and_a_causal_mask_depend_on_order() -> None:
     attention = built(11, heads=3, key_width=4, head_width=5)
     inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    for context in (turned(0), in_order(CAUSAL)):
+    for context in (rotated_context(0), in_order(CAUSAL)):
         straight, _ = attention(inputs, context)
         reversed_, _ = attention(inputs.flip(1), context)
         assert (reversed_.flip(1) - straight).abs().amin(dim=-1).max() > 1e-3
 
 
-def test_rotated_attention_knows_only_distances() -> None:
+def test_rotated_attention_depends_only_on_distances() -> None:
     attention = built(11, heads=3, key_width=4, head_width=5)
     inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    here, there = attention(inputs, turned(0))[0], attention(inputs, turned(23))[0]
+    here, there = (
+        attention(inputs, rotated_context(0))[0],
+        attention(inputs, rotated_context(23))[0],
+    )
     assert_close(there, here, rtol=0, atol=1e-5)  # angles are float32
 
 
 @pytest.mark.parametrize("rotary", [False, True])
-def test_what_is_past_stays_where_it_was(rotary: bool) -> None:
+def test_steps_with_a_cache_equal_a_full_pass(rotary: bool) -> None:
     attention = built(11, heads=3, key_width=4, head_width=5)
     inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
     kind = RotaryConfig().build(SIZES)
@@ -153,7 +156,7 @@ def test_what_is_past_stays_where_it_was(rotary: bool) -> None:
     assert_close(past, everything, rtol=0, atol=1e-12)
 
 
-def test_dropout_acts_in_training_alone() -> None:
+def test_dropout_acts_only_in_training() -> None:
     attention = built(11, heads=3, key_width=5, head_width=7, dropout=0.5)
     inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
     first, other = (attention.train()(inputs, in_order(CAUSAL))[0] for _ in range(2))
@@ -162,16 +165,10 @@ def test_dropout_acts_in_training_alone() -> None:
     assert torch.equal(first, other)
 
 
-def test_widths_of_a_head_are_a_share_where_not_given() -> None:
-    assert MultiHeadConfig(heads=3).head_widths(15) == (5, 5)
-    assert MultiHeadConfig(heads=3, head_width=7).head_widths(15) == (7, 5)
-    assert MultiHeadConfig(heads=3, key_width=2).head_widths(15) == (5, 2)
-
-
 @pytest.mark.parametrize("score", EVERY_SCORE, ids=name)
 @pytest.mark.parametrize("kind", [AlibiConfig(), RelativeConfig(buckets=4, max_distance=5)])
 @torch.no_grad()
-def test_what_a_position_says_comes_on_top_of_every_score(
+def test_a_positional_bias_is_added_to_every_score(
     score: ScoreConfig, kind: AlibiConfig | RelativeConfig
 ) -> None:
     key_width = None if isinstance(score, MergedConfig) else 4
@@ -180,9 +177,9 @@ def test_what_a_position_says_comes_on_top_of_every_score(
     plain = in_order(CAUSAL)
     slots = plain.query_positions[..., None]
     bias = kind.build(SIZES).double().bias(slots, slots)
-    seen = attention.project_kv(inputs)
+    cache = attention.project_kv(inputs)
     without, with_it = (
-        attention_weights(attention.terms(inputs, seen, context), CAUSAL)
+        attention_weights(attention.terms(inputs, cache, context), CAUSAL)
         for context in (plain, replace(plain, bias=bias))
     )
     expected = without * bias.exp()

@@ -1,4 +1,6 @@
-"""What is told inside the heads, against Hugging Face's and against loops."""
+"""Positions inside the heads, compared with Hugging Face and with loops."""
+
+from itertools import product
 
 import pytest
 import torch
@@ -19,9 +21,12 @@ from harken.attention.relative import (
 
 WHY = "the comparison with Hugging Face needs transformers"
 HEADS = 3
-QUERIES_AT = torch.tensor([[4, 5], [0, 9]])
-KEYS_AT = torch.tensor([[0, 1, 2, 3, 11], [3, 0, 1, 9, 2]])
+QUERIES = torch.tensor([[4, 5], [0, 9]])[..., None]
+KEYS = torch.tensor([[0, 1, 2, 3, 11], [3, 0, 1, 9, 2]])[..., None]
 GRID = torch.cartesian_prod(torch.arange(3), torch.arange(5))[None]
+over_all_axes = pytest.mark.parametrize(
+    ("queries", "keys"), [(QUERIES[:1], KEYS[:1]), (QUERIES, KEYS), (GRID, GRID)]
+)
 
 
 def sizes(heads: int = HEADS, axes: int = 1, key_width: int = 4) -> PositionSizes:
@@ -31,7 +36,7 @@ def sizes(heads: int = HEADS, axes: int = 1, key_width: int = 4) -> PositionSize
 @pytest.mark.parametrize("heads", range(1, 18))
 def test_alibi_slopes_are_those_of_bloom(heads: int) -> None:
     bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom", reason=WHY)
-    # Theirs is slope * place of the key, which a softmax cannot tell from -slope * distance.
+    # Theirs is slope * key position, which differs from -slope * distance by a constant per query.
     theirs = bloom.build_alibi_tensor(torch.ones(1, 3), heads, torch.float32)
     assert theirs.shape == (heads, 1, 3)
     slopes = torch.tensor(alibi_slopes(heads))
@@ -42,65 +47,37 @@ def test_alibi_slopes_are_those_of_bloom(heads: int) -> None:
     assert_close(last - last[:, :1], theirs[:, 0], rtol=0, atol=1e-6)
 
 
-def test_alibi_slopes_by_hand() -> None:
-    assert alibi_slopes(8) == [0.5**power for power in range(1, 9)]
-    assert alibi_slopes(4) == [0.25, 0.0625, 0.25**3, 0.25**4]
-    assert alibi_slopes(3) == [2.0**-4, 2.0**-8, 2.0**-2]
-    assert alibi_slopes(1) == [2.0**-8]
-
-
-@pytest.mark.parametrize("rows", [1, 2])
-def test_alibi_equals_a_loop(rows: int) -> None:
-    alibi = AlibiConfig().build(sizes()).double()
-    ours = alibi.bias(QUERIES_AT[:rows, :, None], KEYS_AT[:rows, :, None])
-    assert ours.shape == (rows, HEADS, 2, 5)
-    for b in range(rows):
-        for h, slope in enumerate(alibi_slopes(HEADS)):
-            for i in range(2):
-                for t in range(5):
-                    distance = abs(QUERIES_AT[b, i].item() - KEYS_AT[b, t].item())
-                    assert ours[b, h, i, t].item() == pytest.approx(-slope * distance, abs=1e-12)
-    assert alibi.rotation(GRID) is None
+@over_all_axes
+def test_alibi_equals_a_loop(queries: Tensor, keys: Tensor) -> None:
+    alibi = AlibiConfig().build(sizes(axes=queries.shape[-1])).double()
+    bias = alibi.bias(queries, keys)
+    for b, h, i, t in product(*map(range, bias.shape)):
+        distance = (queries[b, i] - keys[b, t]).abs().sum().item()
+        expected = -alibi_slopes(HEADS)[h] * distance
+        assert bias[b, h, i, t].item() == pytest.approx(expected, abs=1e-12)
+    assert alibi.rotation(queries) is None
     assert not alibi.state_dict()
 
 
-def test_alibi_over_x_and_y_adds_the_distances() -> None:
-    ours = AlibiConfig().build(sizes(axes=2)).double().bias(GRID, GRID)
-    for h, slope in enumerate(alibi_slopes(HEADS)):
-        for i, (x, y) in enumerate(GRID[0].tolist()):
-            for t, (key_x, key_y) in enumerate(GRID[0].tolist()):
-                steps = abs(x - key_x) + abs(y - key_y)
-                assert ours[0, h, i, t].item() == pytest.approx(-slope * steps, abs=1e-12)
-
-
-def buckets_and_farthest() -> st.SearchStrategy[tuple[int, int]]:
+def bucket_sizes() -> st.SearchStrategy[tuple[int, int]]:
     return st.integers(4, 67).flatmap(
         lambda buckets: st.tuples(st.just(buckets), st.integers(buckets + 1, 8 * buckets))
     )
 
 
-@given(buckets_and_farthest(), st.booleans())
+@given(bucket_sizes(), st.booleans())
 @settings(max_examples=60)
 def test_buckets_are_those_of_t5(counts: tuple[int, int], causal: bool) -> None:
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5", reason=WHY)
-    buckets, farthest = counts
+    buckets, max_distance = counts
     offsets = torch.cat((torch.arange(-700, 701), torch.tensor([-(10**6), 10**6])))
     theirs = t5.T5Attention._relative_position_bucket(
-        offsets, bidirectional=not causal, num_buckets=buckets, max_distance=farthest
+        offsets, bidirectional=not causal, num_buckets=buckets, max_distance=max_distance
     )
-    ours = offset_buckets(offsets, buckets, farthest, causal)
+    ours = offset_buckets(offsets, buckets, max_distance, causal)
     assert torch.equal(ours, theirs)
     assert ours.min() >= 0
     assert ours.max() < buckets
-
-
-def test_buckets_by_hand() -> None:
-    offsets = torch.tensor([[-9, -4, -3, -2, -1, 0, 1, 2, 3, 4, 9]])
-    # One side has 4: distances 0 and 1 alone, then 2 up to 4, then the rest.
-    both = offset_buckets(offsets, 8, 9, causal=False)
-    assert both.tolist() == [[3, 2, 2, 2, 1, 0, 5, 6, 6, 6, 7]]
-    causal = offset_buckets(offsets, 8, 9, causal=True)
-    assert causal.tolist() == [[7, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0]]
 
 
 def relative(axes: int = 1, causal: bool = False, buckets: int = 8) -> nn.Module:
@@ -133,33 +110,21 @@ def test_relative_bias_is_that_of_t5(causal: bool, queries: int, keys: int, past
     assert_close(bias, expected, rtol=0, atol=0)
 
 
+@over_all_axes
 @pytest.mark.parametrize("causal", [False, True])
 @torch.no_grad()
-def test_relative_bias_equals_a_loop_in_each_row(causal: bool) -> None:
-    kind = relative(causal=causal)
-    ours = kind.bias(QUERIES_AT[..., None], KEYS_AT[..., None])
-    assert ours.shape == (2, HEADS, 2, 5)
-    for b in range(2):
-        for i in range(2):
-            for t in range(5):
-                offset = KEYS_AT[b, t] - QUERIES_AT[b, i]
-                bucket = offset_buckets(offset, 8, 19, causal)
-                assert torch.equal(ours[b, :, i, t], kind.tables[0].weight[bucket])
-    assert kind.rotation(GRID) is None
+def test_relative_bias_equals_a_loop(queries: Tensor, keys: Tensor, causal: bool) -> None:
+    kind = relative(axes=queries.shape[-1], causal=causal)
+    bias = kind.bias(queries, keys)
+    assert bias.shape == (len(queries), HEADS, queries.shape[1], keys.shape[1])
+    for b, i, t in product(range(len(bias)), range(bias.shape[2]), range(bias.shape[3])):
+        buckets = offset_buckets(keys[b, t] - queries[b, i], 8, 19, causal)
+        rows = [table.weight[bucket] for table, bucket in zip(kind.tables, buckets, strict=True)]
+        assert_close(bias[b, :, i, t], sum(rows), rtol=0, atol=1e-12)
+    assert kind.rotation(queries) is None
 
 
-@torch.no_grad()
-def test_relative_over_x_and_y_adds_a_bias_of_each() -> None:
-    kind = relative(axes=2)
-    ours = kind.bias(GRID, GRID)
-    of_x, of_y = (table.weight for table in kind.tables)
-    for i, place in enumerate(GRID[0]):
-        for t, key_place in enumerate(GRID[0]):
-            x, y = offset_buckets(key_place - place, 8, 19, causal=False)
-            assert_close(ours[0, :, i, t], of_x[x] + of_y[y], rtol=0, atol=1e-12)
-
-
-def test_farthest_must_lie_beyond_the_buckets() -> None:
+def test_max_distance_must_exceed_the_buckets() -> None:
     with pytest.raises(ValueError, match="max_distance 8 is not above buckets 8"):
         RelativeConfig(buckets=8, max_distance=8)
 

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -22,15 +23,14 @@ QUERIES_AT = torch.tensor([[5, 6], [1, 0]])
 KEYS_AT = torch.tensor([[0, 1, 0, 1, 2], [6, 0, 3, 1, 2]])
 
 
-def sizes(key_width: int = KEY_WIDTH) -> ScoreSizes:
-    return ScoreSizes(
-        width=WIDTH,
-        memory_width=WIDTH,
-        heads=HEADS,
-        kv_heads=HEADS,
-        key_width=key_width,
-        length=LENGTH,
-    )
+over_key_positions = pytest.mark.parametrize(
+    "keys_at", [KEYS_AT, KEYS_AT[:1]], ids=["own positions", "shared positions"]
+)
+
+
+def sizes(heads: int = HEADS, **options: Any) -> ScoreSizes:
+    defaults = {"memory_width": WIDTH, "kv_heads": heads, "key_width": KEY_WIDTH}
+    return ScoreSizes(width=WIDTH, heads=heads, length=LENGTH, **(defaults | options))
 
 
 def stirred(module: nn.Module) -> nn.Module:
@@ -45,8 +45,8 @@ def synthesizer(**choices: object) -> SynthesizerScore:
 
 
 def test_scales_by_hand() -> None:
-    assert DotConfig().build(sizes(16)).scale == 1.0
-    assert ScaledConfig().build(sizes(16)).scale == 0.25
+    assert DotConfig().build(sizes(key_width=16)).scale == 1.0
+    assert ScaledConfig().build(sizes(key_width=16)).scale == 0.25
 
 
 def test_queries_and_keys_are_linear_images_head_by_head() -> None:
@@ -68,12 +68,12 @@ def test_queries_and_keys_are_linear_images_head_by_head() -> None:
     assert terms.bias is None
 
 
-def rows_of(places: Tensor, batch: int) -> Tensor:
-    """A batch axis of one stands for every row."""
-    return places.expand(batch, -1)
+def rows_of(positions: Tensor, batch: int) -> Tensor:
+    """Expand a batch axis of one to every row."""
+    return positions.expand(batch, -1)
 
 
-@pytest.mark.parametrize("keys_at", [KEYS_AT, KEYS_AT[:1]], ids=["own places", "shared places"])
+@over_key_positions
 @pytest.mark.parametrize("hidden", [None, 13])
 def test_dense_synthesizer_equals_a_loop(hidden: int | None, keys_at: Tensor) -> None:
     score = synthesizer(form="dense", hidden=hidden)
@@ -87,15 +87,15 @@ def test_dense_synthesizer_equals_a_loop(hidden: int | None, keys_at: Tensor) ->
         for h in range(HEADS):
             for i in range(2):
                 wide = first.weight @ inputs[b, i] + first.bias
-                bent = [max(0.0, number) for number in wide[h * width : (h + 1) * width].tolist()]
-                for t, place in enumerate(rows_of(keys_at, 2)[b].tolist()):
-                    total = score.score_offsets[h, 0, place].item()
+                active = [max(0.0, number) for number in wide[h * width : (h + 1) * width].tolist()]
+                for t, position in enumerate(rows_of(keys_at, 2)[b].tolist()):
+                    total = score.score_offsets[h, 0, position].item()
                     for c in range(width):
-                        total += bent[c] * score.to_scores[h, c, place].item()
+                        total += active[c] * score.to_scores[h, c, position].item()
                     assert ours[b, h, i, t].item() == pytest.approx(total, abs=1e-12)
 
 
-@pytest.mark.parametrize("keys_at", [KEYS_AT, KEYS_AT[:1]], ids=["own places", "shared places"])
+@over_key_positions
 @pytest.mark.parametrize("queries_at", [QUERIES_AT, QUERIES_AT[:1]], ids=["own", "shared"])
 def test_random_synthesizer_looks_up_both_positions(queries_at: Tensor, keys_at: Tensor) -> None:
     score = synthesizer(form="random")
@@ -111,24 +111,8 @@ def test_random_synthesizer_looks_up_both_positions(queries_at: Tensor, keys_at:
                     assert ours[b, h, i, t] == score.table[h, query_at, key_at]
 
 
-def a_pair(config: AdditiveConfig | DotConfig, kv_heads: int, memory_width: int = 13) -> nn.Module:
-    return stirred(
-        config.build(
-            ScoreSizes(
-                width=WIDTH,
-                memory_width=memory_width,
-                heads=6,
-                kv_heads=kv_heads,
-                key_width=KEY_WIDTH,
-                length=LENGTH,
-                bias=True,
-            )
-        )
-    )
-
-
 def images(linear: nn.Linear, token: Tensor, head: int) -> list[float]:
-    """One head's numbers of W x + b."""
+    """Return W x + b of one head."""
     rows = slice(head * KEY_WIDTH, (head + 1) * KEY_WIDTH)
     return (linear.weight[rows] @ token + linear.bias[rows]).tolist()
 
@@ -139,8 +123,8 @@ def images(linear: nn.Linear, token: Tensor, head: int) -> list[float]:
 def test_pairs_with_shared_keys_equal_a_loop(
     config: AdditiveConfig | DotConfig, kv_heads: int
 ) -> None:
-    """CBOW share: of six heads over two kv_heads, the first three read the first."""
-    score = a_pair(config, kv_heads)
+    """Of six heads with two kv_heads, the first three share the first."""
+    score = stirred(config.build(sizes(6, memory_width=13, kv_heads=kv_heads, bias=True)))
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     memory = torch.randn(2, 5, 13, dtype=torch.float64)
     keys = score.keys(memory)
@@ -178,18 +162,7 @@ def test_pairs_with_shared_keys_equal_a_loop(
 @torch.no_grad()
 def test_merged_equals_a_loop() -> None:
     memory_width = 13
-    score = stirred(
-        MergedConfig().build(
-            ScoreSizes(
-                width=WIDTH,
-                memory_width=memory_width,
-                heads=HEADS,
-                kv_heads=HEADS,
-                key_width=memory_width,
-                length=LENGTH,
-            )
-        )
-    )
+    score = stirred(MergedConfig().build(sizes(memory_width=13, key_width=13)))
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     memory = torch.randn(2, 5, memory_width, dtype=torch.float64)
     terms = score.terms(

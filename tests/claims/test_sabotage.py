@@ -9,14 +9,13 @@ from torch import Tensor
 
 from harken.attention.masks import build_mask
 from harken.attention.merging import merge_pair
-from harken.attention.positions import interleave
 from harken.attention.query_key import DotProductScore
-from harken.attention.relative import angles
+from harken.attention.sinusoids import Sinusoids, angles, interleave
 from harken.claims.claim import Setting, select_claims
-from harken.design.waves import Waves, shift_matrix, wave_vectors
 from harken.models.decoders import AttentionRNNDecoder
 
 step, conv1d = AttentionRNNDecoder.step, F.conv1d
+shift_matrix = Sinusoids.shift_matrix
 
 
 def delayed_step(self: AttentionRNNDecoder, *inputs: Any) -> tuple[Tensor, object]:
@@ -33,7 +32,10 @@ def softmax_over_queries(terms: Any, mask: object) -> Tensor:
 
 
 SABOTAGES = {
-    "sign of β": ("A4", "design.shift.shift_matrix", lambda waves, t: shift_matrix(waves, -t)),
+    "sign of β": (
+        *("A4", "attention.sinusoids.Sinusoids.shift_matrix"),
+        lambda self, offset: shift_matrix(self, -offset),
+    ),
     "W~ transposed: attends ahead": (
         *("A4", "claims.ece537_problem_set9.merge_pair"),
         lambda q, k, scale: merge_pair(q, k, scale).mT,
@@ -75,7 +77,7 @@ SABOTAGES = {
     "stride 1": ("C6", "layers.convolution.F.conv1d", conv1d_of_stride_one),
     "no block zeroed": (
         *("A5", "design.band.slow_pairs"),
-        lambda plan: tuple(range(plan.waves.pairs)),
+        lambda plan: tuple(range(plan.basis.pairs)),
     ),
     "sum over time in one step": ("C7", "cost.depth.sum_steps", lambda terms: 1),
 }
@@ -92,7 +94,7 @@ def test_sabotage_is_detected(sabotage: str, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("width", [8, 20])
 def test_offset_of_the_transposed_matrix(width: int) -> None:
     """A transposed shifts in the opposite direction."""
-    waves = Waves(width=width)
-    vectors = wave_vectors(waves, 31)
-    ahead = vectors @ shift_matrix(waves, 7)
+    basis = Sinusoids(width=width)
+    vectors = basis.vectors(31)
+    ahead = vectors @ basis.shift_matrix(7)
     torch.testing.assert_close(ahead[:-7], vectors[7:], rtol=0, atol=1e-12)

@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 from harken.cli.main import main
-from harken.inspection.ablation import HeadRef, How, ModelPart, Resample, ablated
+from harken.inspection.ablation import AblationMethod, HeadRef, ModelPart, Resample, ablated
 from harken.measure import ablation_study
 from harken.measure.interval import Unit
 from harken.measure.paired import Difference, difference
@@ -50,7 +50,7 @@ def test_each_part_is_gone_while_it_is_measured(
     gone: list[object] = []
 
     @contextmanager
-    def noting(model: nn.Module, parts: Sequence[ModelPart], how: How) -> Iterator[None]:
+    def noting(model: nn.Module, parts: Sequence[ModelPart], how: AblationMethod) -> Iterator[None]:
         with ablated(model, parts, how):
             gone.append((parts, how))
             yield

@@ -12,7 +12,7 @@ from harken.cli.main import main
 from harken.errors import UserError
 from harken.inspection.ablation import mean_activations
 from harken.inspection.record import Selection, record
-from harken.inspection.refs import HeadRef, parse_heads, parse_layers, select_heads
+from harken.inspection.refs import HeadRef, parse_patterns, select_heads
 from harken.recipe import load_recipe
 from harken.run import load
 from harken.synthetic.sentences import SentencesConfig, write_sentences
@@ -115,7 +115,7 @@ def test_options_select_by_these_names(layers: str, heads: str, expected: str) -
         HeadRef(module, head).label
         for module in [*modules, "decoder.stack.blocks.0.cross"]
         for head in select_heads(
-            module, 2, parse_layers("--layers", layers), parse_heads("--heads", heads)
+            module, 2, parse_patterns("layers", layers), parse_patterns("heads", heads)
         )
     ]
     assert result == expected.split()
@@ -123,9 +123,9 @@ def test_options_select_by_these_names(layers: str, heads: str, expected: str) -
 
 @pytest.mark.parametrize("text", ["0", "L0", "1-2", "head 3", "L1.3", "9" * 5000, "L1.", "L1,,L2"])
 def test_other_names_are_refused(text: str) -> None:
-    for parse in (parse_layers, parse_heads):
+    for part in ("layers", "heads"):
         with pytest.raises(UserError, match="expected a number from 1 or a name such as L1"):
-            parse("--option", text)
+            parse_patterns(part, text)
 
 
 def test_pages_and_pictures_use_these_names(

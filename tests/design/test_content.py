@@ -8,28 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from harken.attention.sinusoids import Sinusoids
 from harken.design.content import (
     MatchPlan,
-    average,
     content_sharpness,
-    copy,
+    copy_head,
     lookup,
     lookup_norm,
     lookup_tokens,
-    matches,
     matching_tokens,
     previous_match,
 )
 from harken.design.designs import (
     check,
-    designed_average,
-    designed_copy,
-    designed_lookup,
-    designed_match,
-    random_symbols,
+    design_copy,
+    design_lookup,
+    design_match,
 )
 from harken.design.head import apply_heads, attention
-from harken.design.waves import Waves
 from harken.errors import UserError
 
 tolerances = st.sampled_from([0.3, 0.01, 1e-5])
@@ -45,7 +41,7 @@ def orthonormal(count: int, width: int) -> torch.Tensor:
 def test_copy_meets_its_tolerance_exactly(keys: int, tolerance: float, seed: int) -> None:
     index = seed % keys
     tokens = orthonormal(keys, 29)
-    weights = attention(copy(tokens, index, tolerance), tokens, "bidirectional")[:, index]
+    weights = attention(copy_head(tokens, [index], tolerance), tokens, "bidirectional")[:, index]
     exact = max(1 - tolerance, 1 / keys)  # with few keys, no sharpness is needed
     assert weights.tolist() == pytest.approx([exact] * keys, abs=1e-9)
 
@@ -54,7 +50,7 @@ def test_copy_meets_its_tolerance_exactly(keys: int, tolerance: float, seed: int
 @settings(max_examples=40)
 def test_average_gives_half_to_each(keys: int, tolerance: float) -> None:
     tokens = orthonormal(keys, 29)
-    weights = attention(average(tokens, 2, 0, tolerance), tokens, "bidirectional")
+    weights = attention(copy_head(tokens, [2, 0], tolerance), tokens, "bidirectional")
     assert_close(weights[:, 0], weights[:, 2], rtol=0, atol=1e-12)
     shared = weights[:, [0, 2]].sum(dim=1)
     assert shared.tolist() == pytest.approx([max(1 - tolerance, 2 / keys)] * keys, abs=1e-9)
@@ -90,15 +86,15 @@ def test_identity_attention_cannot_look_up() -> None:
 @pytest.mark.parametrize(
     "designed",
     [
-        designed_copy(11, 7, 0.01),
-        designed_average(11, 7, 2, 0.01),
-        designed_lookup(orthonormal(4, 5), 0.01),
+        design_copy(11, [7], 0.01),
+        design_copy(11, [7, 2], 0.01),
+        design_lookup(orthonormal(4, 5), 0.01),
     ],
 )
 def test_checks_meet_predictions(designed) -> None:
-    result = check(designed)
-    assert result.measured == pytest.approx(result.predicted, abs=1e-12)
-    assert result.measured >= 0.99 - 1e-12
+    measured, _ = check(designed)
+    assert measured == pytest.approx(designed.predicted, abs=1e-12)
+    assert measured >= 0.99 - 1e-12
 
 
 def reference_matches(symbols: list[int]) -> list[list[bool]]:
@@ -113,20 +109,20 @@ def reference_matches(symbols: list[int]) -> list[list[bool]]:
 def test_previous_match_is_above_its_bound(
     symbols: int, length: int, tolerance: float, seed: int
 ) -> None:
-    plan = MatchPlan(waves=Waves(width=38), symbols=symbols + 1, length=length, tolerance=tolerance)
-    text = random_symbols(plan, length, seed)
+    plan = MatchPlan(
+        basis=Sinusoids(width=38), symbols=symbols + 1, length=length, tolerance=tolerance
+    )
+    designed = design_match(plan, seed)
+    text = designed.tokens[:, : symbols + 1].argmax(dim=1)
     right = torch.tensor(reference_matches(text.tolist()))
-    assert torch.equal(matches(text), right)
-    first, second = previous_match(plan)
-    weights = attention(second, apply_heads([first], matching_tokens(plan, text)))
-    on_targets = weights.masked_fill(~right, 0).sum(dim=-1)[right.any(dim=-1)]
-    bound = designed_match(plan).predicted(length)
-    assert bound >= 1 - tolerance
-    assert all(share >= bound - 1e-9 for share in on_targets.tolist())
+    assert torch.equal(designed.targets, right)
+    on_targets = designed.attention().masked_fill(~right, 0).sum(dim=-1)[right.any(dim=-1)]
+    assert designed.predicted >= 1 - tolerance
+    assert all(share >= designed.predicted - 1e-9 for share in on_targets.tolist())
 
 
 def test_previous_match_outputs_the_next_symbol() -> None:
-    plan = MatchPlan(waves=Waves(width=22), symbols=7, length=11, tolerance=0.001)
+    plan = MatchPlan(basis=Sinusoids(width=22), symbols=7, length=11, tolerance=0.001)
     text = torch.tensor([0, 3, 5, 2, 6, 1, 3])
     tokens = matching_tokens(plan, text)
     output = apply_heads(previous_match(plan), tokens) - tokens
@@ -137,11 +133,14 @@ def test_previous_match_outputs_the_next_symbol() -> None:
     ("make", "message"),
     [
         (lambda: content_sharpness(0, 1, 0.1), "1 keys at least"),
-        (lambda: copy(torch.ones(2, 3, dtype=torch.float64), 0, 0.1), "not orthonormal"),
-        (lambda: copy(orthonormal(3, 5), 3, 0.1), "expected 0 to 2"),
-        (lambda: average(orthonormal(3, 5), 1, 1, 0.1), "twice"),
-        (lambda: MatchPlan(waves=Waves(width=6), symbols=3, length=5, tolerance=0.5), "0.5"),
-        (lambda: MatchPlan(waves=Waves(width=6), symbols=1, length=5), "1 symbols"),
+        (lambda: copy_head(torch.ones(2, 3, dtype=torch.float64), [0], 0.1), "not orthonormal"),
+        (lambda: copy_head(orthonormal(3, 5), [3], 0.1), "expected 0 to 2"),
+        (lambda: copy_head(orthonormal(3, 5), [1, 1], 0.1), "twice"),
+        (
+            lambda: MatchPlan(basis=Sinusoids(width=6), symbols=3, length=5, tolerance=0.5),
+            "0.5",
+        ),
+        (lambda: MatchPlan(basis=Sinusoids(width=6), symbols=1, length=5), "1 symbols"),
     ],
 )
 def test_invalid_designs(make, message: str) -> None:
@@ -150,6 +149,6 @@ def test_invalid_designs(make, message: str) -> None:
 
 
 def test_text_without_target_keys_is_rejected() -> None:
-    designed = designed_match(MatchPlan(waves=Waves(width=22), symbols=401, length=2))
+    designed = design_match(MatchPlan(basis=Sinusoids(width=22), symbols=401, length=2))
     with pytest.raises(UserError, match="no query has a target key"):
         check(designed)

@@ -17,15 +17,15 @@ from harken.attention.scores import (
     SynthesizerConfig,
     TransformerXLConfig,
 )
-from harken.design.content import copy
+from harken.attention.sinusoids import Sinusoids
+from harken.design.content import copy_head
 from harken.design.head import Subspaces, attention, concatenated_subspaces
+from harken.design.install import install, install_offset
 from harken.design.shift import ShiftPlan, rotary_shift, shift
-from harken.design.start import install, install_offset
-from harken.design.waves import Waves, wave_vectors
 from harken.errors import UserError
 
 LENGTH, WIDTH, HEADS, OFFSET = 19, 22, 3, 4
-PLAN = ShiftPlan(waves=Waves(width=WIDTH), offset=OFFSET, length=LENGTH, key_width=14)
+PLAN = ShiftPlan(basis=Sinusoids(width=WIDTH), offset=OFFSET, length=LENGTH, key_width=14)
 
 
 def layer_of(score, width: int = WIDTH, **choices) -> MultiHead:
@@ -63,10 +63,10 @@ def to_right(weights: torch.Tensor, offset: int = OFFSET) -> float:
 def test_a_shift_in_a_layer(score, bias: bool, position) -> None:
     choices = {} if score.kind == "merged" else {"key_width": 17}
     layer = layer_of(score, bias=bias, **choices)
-    waves = PLAN.waves
+    basis = PLAN.basis
     if position.kind == "fourier":
-        waves = Waves(kind="fourier", width=WIDTH, span=LENGTH)
-    head = shift(ShiftPlan(waves=waves, offset=OFFSET, length=LENGTH, key_width=14))
+        basis = Sinusoids(kind="fourier", width=WIDTH, span=LENGTH)
+    head = shift(ShiftPlan(basis=basis, offset=OFFSET, length=LENGTH, key_width=14))
     position_module = position_of(position)
     tokens = position_module.embed(
         torch.zeros(1, LENGTH, WIDTH).double(), torch.arange(LENGTH)[None, :, None]
@@ -75,9 +75,9 @@ def test_a_shift_in_a_layer(score, bias: bool, position) -> None:
     install(head, layer, 1)
     after = weights_of(layer, tokens, position_module)
     assert to_right(before[:, 1]) < 0.5
-    assert to_right(after[:, 1]) >= 0.99 - 1e-4  # models compute waves in float32
+    assert to_right(after[:, 1]) >= 0.99 - 1e-4  # models compute sinusoids in float32
     torch.testing.assert_close(after[:, [0, 2]], before[:, [0, 2]])
-    expected = attention(head, wave_vectors(waves, LENGTH))
+    expected = attention(head, basis.vectors(LENGTH))
     torch.testing.assert_close(after[0, 1], expected, rtol=0, atol=1e-4)
 
 
@@ -92,14 +92,15 @@ def test_concatenated_positions_are_independent_of_contents() -> None:
     assert to_right(weights_of(layer, tokens, position_module)[:, 0]) >= 0.99 - 1e-4
 
 
+@pytest.mark.parametrize("offset", [0, 1, OFFSET])
 @torch.no_grad()
-def test_rotary_needs_only_constants() -> None:
-    plan = ShiftPlan(waves=Waves(width=14), offset=OFFSET, length=LENGTH)
+def test_rotary_needs_only_constants(offset: int) -> None:
+    plan = ShiftPlan(basis=Sinusoids(width=14), offset=offset, length=LENGTH)
     layer = layer_of(ScaledConfig(), key_width=14, bias=True)
     position_module = position_of(RotaryConfig())
     install(rotary_shift(plan, WIDTH), layer, 1)
     tokens = torch.randn(2, LENGTH, WIDTH).double()
-    assert to_right(weights_of(layer, tokens, position_module)[:, 1]) >= 0.99 - 1e-4
+    assert to_right(weights_of(layer, tokens, position_module)[:, 1], offset) >= 0.99 - 1e-4
 
 
 @pytest.mark.parametrize("position", [None, AlibiConfig(), RelativeConfig()])
@@ -118,13 +119,13 @@ def test_a_random_synthesizer_holds_a_shift(position) -> None:
 @torch.no_grad()
 def test_head_with_values_copies_contents() -> None:
     subspaces = concatenated_subspaces(content=5, position=WIDTH, scratch=5)
-    plan = ShiftPlan(waves=Waves(width=WIDTH), offset=2, length=LENGTH, tolerance=1e-4)
+    plan = ShiftPlan(basis=Sinusoids(width=WIDTH), offset=2, length=LENGTH, tolerance=1e-4)
     config = MultiHeadConfig(heads=1, head_width=7, key_width=WIDTH, bias=True)
     layer = config.build(32, LENGTH).double()
     install(shift(plan, subspaces), layer, 0)
     layer.out_proj.bias.zero_()
     tokens = torch.randn(1, LENGTH, 32).double()
-    tokens[..., 5:27] = wave_vectors(plan.waves, LENGTH)
+    tokens[..., 5:27] = plan.basis.vectors(LENGTH)
     position_module = position_of(SinusoidConfig())
     positions = torch.arange(LENGTH)[None]
     outputs, _ = layer(tokens, attention_context(position_module, CAUSAL, positions, positions))
@@ -169,7 +170,7 @@ def test_other_incompatible_layers() -> None:
         install(head, layer_of(ScaledConfig(), key_width=17), 3)
     with pytest.raises(UserError, match="width 22"):
         install(head, layer_of(ScaledConfig(), width=23, key_width=17), 0)
-    constant = copy(torch.eye(WIDTH, dtype=torch.float64), 0, 0.1)
+    constant = copy_head(torch.eye(WIDTH, dtype=torch.float64), [0], 0.1)
     with pytest.raises(UserError, match="have no bias"):
         install(constant, layer_of(ScaledConfig(), key_width=WIDTH), 0)
     with pytest.raises(UserError, match="'merged' has none"):

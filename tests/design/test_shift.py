@@ -8,54 +8,51 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from harken.attention.relative import PositionSizes, RotaryConfig
-from harken.design.designs import check, designed_shift
+from harken.attention.sinusoids import Sinusoids
+from harken.design.designs import check, design_shift
 from harken.design.head import attention, concatenated_subspaces, shared_subspaces
 from harken.design.shift import (
     ShiftPlan,
-    is_feasible,
     largest_length,
     max_sharpness,
     required_sharpness,
-    rotary_shift,
     rotation_head,
     sharpen,
     shift,
     solve,
 )
-from harken.design.waves import Waves, wave_vectors
 from harken.errors import UserError
 
 
 @st.composite
 def plans(draw: st.DrawFn) -> ShiftPlan:
     length = draw(st.integers(2, 131))
-    order = draw(st.sampled_from(["causal", "strictly_causal", "bidirectional"]))
+    mask_kind = draw(st.sampled_from(["causal", "strictly_causal", "bidirectional"]))
     pairs = draw(st.integers(1, 19))
     fourier = draw(st.booleans())
-    waves = Waves(width=2 * pairs)
+    basis = Sinusoids(width=2 * pairs)
     if fourier:
-        waves = Waves(kind="fourier", width=2 * pairs, span=length + draw(st.integers(0, 61)))
+        basis = Sinusoids(kind="fourier", width=2 * pairs, span=length + draw(st.integers(0, 61)))
     return ShiftPlan(
-        waves=waves,
-        offset=draw(st.integers(1 if order == "strictly_causal" else 0, length - 1)),
+        basis=basis,
+        offset=draw(st.integers(1 if mask_kind == "strictly_causal" else 0, length - 1)),
         length=length,
         tolerance=draw(st.sampled_from([0.2, 0.01, 1e-4])),
         key_width=draw(st.one_of(st.none(), st.integers(2, 2 * pairs + 3))),
-        order=order,
+        mask_kind=mask_kind,
     )
 
 
 def reference_attention(plan: ShiftPlan, sharpness: float, pairs: tuple[int, ...]) -> float:
     """Return the attention of the worst query by the formula of softmax."""
     head = rotation_head(
-        plan.waves, plan.offset, pairs, sharpness, shared_subspaces(plan.waves.width)
+        plan.basis, plan.offset, pairs, sharpness, shared_subspaces(plan.basis.width)
     )
-    vectors = wave_vectors(plan.waves, plan.length)
+    vectors = plan.basis.vectors(plan.length)
     worst = 1.0
     for query in range(plan.offset, plan.length):
         visible = {"causal": query + 1, "strictly_causal": query, "bidirectional": plan.length}[
-            plan.order
+            plan.mask_kind
         ]
         scores = (vectors[:visible] @ head.keys.T) @ (head.queries @ vectors[query])
         right = query - plan.offset
@@ -85,43 +82,42 @@ def test_solved_plans_meet_the_tolerance_and_rejected_ones_cannot(plan: ShiftPla
 @given(plans())
 @settings(max_examples=60)
 def test_largest_attention_is_at_the_offset(plan: ShiftPlan) -> None:
-    assume(is_feasible(plan))
-    weights = attention(shift(plan), wave_vectors(plan.waves, plan.length), plan.order)
+    assume(sharpen(plan).is_feasible)
+    weights = attention(shift(plan), plan.basis.vectors(plan.length), plan.mask_kind)
     queries = torch.arange(plan.offset, plan.length)
     assert weights[plan.offset :].argmax(dim=-1).tolist() == (queries - plan.offset).tolist()
 
 
 def test_transposed_matrix_attends_ahead() -> None:
     """A is key-first; used query-first, it shifts by minus the offset."""
-    plan = ShiftPlan(waves=Waves(width=38), offset=5, length=41, order="bidirectional")
+    plan = ShiftPlan(basis=Sinusoids(width=38), offset=5, length=41, mask_kind="bidirectional")
     head = shift(plan)
     swapped = replace(head, queries=head.keys, keys=head.queries)
-    weights = attention(swapped, wave_vectors(plan.waves, 41), "bidirectional")
+    weights = attention(swapped, plan.basis.vectors(41), "bidirectional")
     assert weights[:36].argmax(dim=-1).tolist() == list(range(5, 41))
 
 
 def test_check_meets_the_prediction_at_every_length() -> None:
-    plan = ShiftPlan(waves=Waves(width=26), offset=3, length=89, key_width=10)
-    designed = designed_shift(plan)
+    plan = ShiftPlan(basis=Sinusoids(width=26), offset=3, length=89, key_width=10)
     for length in (4, 17, 89):
-        result = check(designed, length)
-        assert result.measured == pytest.approx(result.predicted, abs=1e-9)
-        assert result.measured >= 0.99
-        assert result.query >= 3
+        designed = design_shift(replace(plan, length=length))
+        measured, query = check(designed)
+        assert measured == pytest.approx(designed.predicted, abs=1e-9)
+        assert measured >= 0.99 and query >= 3
 
 
 def test_largest_length_is_feasible_and_the_next_is_not() -> None:
-    plan = ShiftPlan(waves=Waves(width=64), offset=3, length=17, key_width=2)
+    plan = ShiftPlan(basis=Sinusoids(width=64), offset=3, length=17, key_width=2)
     reach = largest_length(plan)
     assert reach is not None
-    assert is_feasible(replace(plan, length=reach))
-    assert not is_feasible(replace(plan, length=reach + 1))
+    assert sharpen(replace(plan, length=reach)).is_feasible
+    assert not sharpen(replace(plan, length=reach + 1)).is_feasible
     with pytest.raises(UserError, match=f"texts of {reach} at most"):
         solve(replace(plan, length=reach + 29))
 
 
 def test_more_precision_allows_longer_texts() -> None:
-    plan = ShiftPlan(waves=Waves(width=64), offset=3, length=5, key_width=2)
+    plan = ShiftPlan(basis=Sinusoids(width=64), offset=3, length=5, key_width=2)
     lengths = [
         largest_length(replace(plan, precision=precision)) or 0
         for precision in (torch.bfloat16, torch.float32, torch.float64)
@@ -135,50 +131,38 @@ def test_sharpness_by_hand() -> None:
     assert required_sharpness(9, 0.5, 0.1) == pytest.approx(2 * math.log(81))
 
 
-def test_fourier_waves_are_limited_by_their_span() -> None:
-    waves = Waves(kind="fourier", width=22, span=47)
-    plan = ShiftPlan(waves=waves, offset=2, length=47)
+def test_a_fourier_basis_is_limited_by_its_span() -> None:
+    basis = Sinusoids(kind="fourier", width=22, span=47)
+    plan = ShiftPlan(basis=basis, offset=2, length=47)
     assert largest_length(plan) == 47
     with pytest.raises(UserError, match="ambiguous"):
         solve(replace(plan, length=48))
-    # After two spans every wave repeats: no sharpness distinguishes the two keys.
+    # After two spans every sinusoid repeats: no sharpness distinguishes the two keys.
     assert reference_attention(replace(plan, length=103), 1e4, tuple(range(11))) < 0.51
 
 
 def test_content_is_copied_into_the_scratch() -> None:
-    plan = ShiftPlan(waves=Waves(width=22), offset=2, length=13, tolerance=1e-5)
+    plan = ShiftPlan(basis=Sinusoids(width=22), offset=2, length=13, tolerance=1e-5)
     subspaces = concatenated_subspaces(content=5, position=22, scratch=5)
     head = shift(plan, subspaces)
     tokens = torch.zeros(13, 32, dtype=torch.float64)
     tokens[:, :5] = torch.randn(13, 5, dtype=torch.float64)
-    tokens[:, 5:27] = wave_vectors(plan.waves, 13)
+    tokens[:, 5:27] = plan.basis.vectors(13)
     assert head.values is not None and head.output is not None
     copied = attention(head, tokens) @ (tokens @ head.values.T) @ head.output.T
     assert not copied[:, :27].any()
     torch.testing.assert_close(copied[2:, 27:], tokens[:-2, :5], rtol=0, atol=1e-4)
 
 
-@given(st.integers(0, 7), st.integers(2, 9))
-@settings(max_examples=30)
-def test_rotary_shift(offset: int, pairs: int) -> None:
-    plan = ShiftPlan(waves=Waves(width=2 * pairs), offset=offset, length=31)
-    head = rotary_shift(plan, width=7)
-    rotary = RotaryConfig().build(PositionSizes(width=7, key_width=2 * pairs, heads=1, length=31))
-    rotation = rotary.rotation(torch.arange(31)[None, :, None])
-    tokens = torch.randn(31, 7, dtype=torch.float64)
-    weights = attention(head, tokens, "causal", rotation)
-    assert float(weights.diagonal(-offset).min()) >= 0.99 - 1e-4
-
-
 @pytest.mark.parametrize(
     ("invalid", "message"),
     [
         ({"offset": 13}, "expected 0 to 12"),
-        ({"offset": 0, "order": "strictly_causal"}, "expected 1 to 12"),
+        ({"offset": 0, "mask_kind": "strictly_causal"}, "expected 1 to 12"),
         ({"tolerance": 0.0}, "tolerance"),
-        ({"key_width": 1}, "pair of waves"),
+        ({"key_width": 1}, "a sine and a cosine"),
     ],
 )
 def test_invalid_plans(invalid: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        ShiftPlan(**{"waves": Waves(width=6), "offset": 1, "length": 13} | invalid)
+        ShiftPlan(**{"basis": Sinusoids(width=6), "offset": 1, "length": 13} | invalid)

@@ -12,10 +12,10 @@ from harken.attention.kernels import fused_attention
 from harken.attention.multihead import MultiHead, MultiHeadConfig
 from harken.errors import UserError
 from harken.inspection.ablation import (
+    AblationMethod,
     AttentionRef,
     FeedForwardRef,
     HeadRef,
-    How,
     LayerRef,
     Mean,
     MeanActivations,
@@ -132,7 +132,7 @@ def test_replacements_of_a_head() -> None:
         model(TOKENS)
     own = mixed[0]
     assert own.shape == (3, HEADS, 5, HEAD_WIDTH)
-    hows: list[How] = [Zero(), Mean(means_of(model)), Resample(seed=3)]
+    hows: list[AblationMethod] = [Zero(), Mean(means_of(model)), Resample(seed=3)]
     rows = other_rows(3, 3)
     for how in hows:
         with (
@@ -221,7 +221,7 @@ def test_spatial_heads() -> None:
 
 @pytest.mark.parametrize("how", [Zero(), Resample()], ids=["zero", "resample"])
 @pytest.mark.parametrize("decoder", ["transformer", "rnn"])
-def test_steps_equal_a_full_pass(decoder: str, how: How) -> None:
+def test_steps_equal_a_full_pass(decoder: str, how: AblationMethod) -> None:
     model = translator(decoder)
     path = "decoder.attention" if decoder == "rnn" else "decoder.stack.blocks.1.cross"
     parts: list[ModelPart] = [HeadRef(path, 1)]
@@ -261,7 +261,7 @@ def test_every_part_of_an_encoder_and_a_decoder_matters() -> None:
     names = {part.module for part in parts}
     kinds = {"decoder.stack.blocks.1.cross", "decoder.position", "encoder.blocks.0.macaron"}
     assert kinds <= names, names
-    hows: list[How] = [Zero(), Mean(means), Resample()]
+    hows: list[AblationMethod] = [Zero(), Mean(means), Resample()]
     for part in parts:
         for how in hows:
             with ablated(model, [part], how):
@@ -327,7 +327,7 @@ def test_recorded_within_and_around() -> None:
         (HeadRef(FIRST, 1), Mean(MeanActivations({})), "did not run in the sample"),
     ],
 )
-def test_errors(part: ModelPart, how: How, message: str) -> None:
+def test_errors(part: ModelPart, how: AblationMethod, message: str) -> None:
     model = small()
     with pytest.raises((ValueError, UserError), match=message), ablated(model, [part], how):
         model(TOKENS)

@@ -243,8 +243,8 @@ def test_an_encoder_that_shares_the_embedding_of_its_decoder() -> None:
     table = model.decoder.embedding.weight
     encoder = input_path(model, "encoder." + FIRST)
     decoder = input_path(model, "decoder." + FIRST)
-    assert encoder.table.equal(table) and encoder.order == "bidirectional"
-    assert decoder.table.equal(table) and decoder.order == "causal"
+    assert encoder.table.equal(table) and encoder.mask_kind == "bidirectional"
+    assert decoder.table.equal(table) and decoder.mask_kind == "causal"
     assert input_path(model, "decoder.stack.blocks.0.cross") is None
 
 

@@ -19,8 +19,8 @@ from transformers import (
 )
 
 from harken.errors import UserError
+from harken.inspection.ablation import with_outputs
 from harken.inspection.record import Selection, record
-from harken.inspection.sdpa import with_head_outputs
 from harken.inspection.store import open_recording, record_to_disk
 
 TOKENS = torch.arange(1, 15).reshape(2, 7)
@@ -212,7 +212,7 @@ def test_a_head_that_is_removed_is_a_slice_of_zeros_before_the_output_projection
         hook = model.get_submodule(project).register_forward_pre_hook(without)
         expected = model(TOKENS)[0]
         hook.remove()
-        with with_head_outputs(model, {name: second_is_zero}):
+        with with_outputs(model, {name: second_is_zero}):
             assert torch.equal(model(TOKENS)[0], expected)
         assert not torch.equal(plain, expected)
         assert torch.equal(model(TOKENS)[0], plain)
@@ -225,7 +225,7 @@ def test_recording_inside_recording_and_ablation() -> None:
         with torch.inference_mode(), record(model) as outer:
             with record(model) as inner:
                 model(*inputs)
-            with with_head_outputs(model, {name: torch.zeros_like}):
+            with with_outputs(model, {name: torch.zeros_like}):
                 silent = model(*inputs)[0]
         assert len(outer) == 2 * len(inner) > 0
         assert torch.equal(inner[0].weights, outer[0].weights)
@@ -268,7 +268,7 @@ def test_a_model_without_calls_is_refused() -> None:
         model(TOKENS)
     with (
         pytest.raises(UserError, match=r"attention 'transformer.h' did not run"),
-        with_head_outputs(model := gpt2(), {"transformer.h": torch.zeros_like}),
+        with_outputs(model := gpt2(), {"transformer.h": torch.zeros_like}),
     ):
         model(TOKENS)
     with pytest.raises(UserError, match="no residual stream"), record(Direct(), residual=True):

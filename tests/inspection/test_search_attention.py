@@ -176,17 +176,8 @@ def test_dead_rows_are_dropped() -> None:
     case, steps = writer("language model", 1, torch.float64), 60
     recorded = RecordingStepper(Counting(31, 0), case.model, end=0, beam=5)
     tokens = torch.zeros(3, 1, dtype=torch.long)
-    result = beam_search(
-        recorded,
-        tokens,
-        tokens == 0,
-        beam=5,
-        length_penalty=1.0,
-        early_stopping=True,
-        end=0,
-        max_tokens=steps,
-        nbest=5,
-    )
+    options = {"beam": 5, "length_penalty": 1.0, "early_stopping": True, "nbest": 5}
+    result = beam_search(recorded, tokens, tokens == 0, end=0, max_tokens=steps, **options)
     assert 3 * steps <= recorded.rows < 2 * 2 * 3 * steps < 3 * 5 * steps
     for item, row in enumerate(result):
         for hypothesis in row:
@@ -199,21 +190,13 @@ def test_unknown_hypotheses_are_refused() -> None:
     (result,) = generate(
         recorded, case.prompts, case.present, search=BEAM, end=6, max_tokens=MAX_TOKENS
     )
-    with pytest.raises(AssertionError, match="did not keep this"):
+    with pytest.raises(AssertionError, match="did not store this"):
         recorded.attention(0, [17, *result[0].tokens])
 
 
-@pytest.mark.parametrize(
-    ("kind", "selection", "message"),
-    [
-        ("translate transformer", Selection(paths=("encoder.*",)), "attention in the encoder only"),
-    ],
-)
-def test_a_search_that_runs_no_attention_is_refused(
-    kind: str, selection: Selection, message: str
-) -> None:
-    case = writer(kind, 1, torch.float64)
-    with pytest.raises(UserError, match=message):
+def test_a_search_that_runs_no_attention_is_refused() -> None:
+    case, selection = writer("translate transformer", 1, torch.float64), Selection(paths=("enc*",))
+    with pytest.raises(UserError, match="attention in the encoder only"):
         RecordingStepper(case.stepper, case.model, end=6, beam=5, selection=selection)
 
 

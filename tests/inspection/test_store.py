@@ -19,7 +19,7 @@ from harken.inspection.store import INDEX, open_recording, record_to_disk
 from small_models import LAYERS, small_config, small_model, stirred
 
 TOKENS = torch.arange(1, 15).reshape(2, 7)
-CHOICE = Selection(heads=(3, 1), steps=(1, 5, -1), queries=True, keys=True, values=True)
+SELECTION = Selection(heads=(3, 1), steps=(1, 5, -1), queries=True, keys=True, values=True)
 WORDS = [["so"] * 7, ["ä"] * 7]
 
 
@@ -27,15 +27,15 @@ WORDS = [["so"] * 7, ["ä"] * 7]
 def folder(tmp_path: Path) -> Path:
     """A recording of two passes."""
     model = small_model()
-    with record_to_disk(model, tmp_path / "seen", CHOICE, WORDS):
+    with record_to_disk(model, tmp_path / "recording", SELECTION, WORDS):
         model(TOKENS)
         model(TOKENS[:, :6])
-    return tmp_path / "seen"
+    return tmp_path / "recording"
 
 
 def test_recordings_are_read_back(folder: Path) -> None:
     model, recording = small_model(), open_recording(folder)
-    with record(model, CHOICE) as records:
+    with record(model, SELECTION) as records:
         model(TOKENS)
         model(TOKENS[:, :6])
     assert recording.tokens == tuple(map(tuple, WORDS))
@@ -62,8 +62,11 @@ def test_tensors_that_share_memory_are_stored(
         head_width=5 if v_proj else None,
     )
     model = stirred(replace(small_config(), attention=attention))
-    choice = Selection(queries=True, keys=True, values=True)
-    with record(model, choice) as records, record_to_disk(model, tmp_path / "recording", choice):
+    selection = Selection(queries=True, keys=True, values=True)
+    with (
+        record(model, selection) as records,
+        record_to_disk(model, tmp_path / "recording", selection),
+    ):
         model(TOKENS)
     for call, expected in zip(open_recording(tmp_path / "recording").calls, records, strict=True):
         for part in call.shapes:
@@ -71,14 +74,16 @@ def test_tensors_that_share_memory_are_stored(
 
 
 def test_calls_are_written_immediately(tmp_path: Path) -> None:
-    model, unfinished = small_model(), tmp_path / ".seen.unfinished"
-    there: list[int] = []
-    model.stack.norm.register_forward_hook(lambda *_: there.append(len(list(unfinished.iterdir()))))
-    with record_to_disk(model, tmp_path / "seen"):
+    model, unfinished = small_model(), tmp_path / ".recording.unfinished"
+    counts: list[int] = []
+    model.stack.norm.register_forward_hook(
+        lambda *_: counts.append(len(list(unfinished.iterdir())))
+    )
+    with record_to_disk(model, tmp_path / "recording"):
         model(TOKENS)
         model(TOKENS)
-    assert there == [LAYERS, 2 * LAYERS]
-    assert len(list((tmp_path / "seen").iterdir())) == 2 * LAYERS + 1
+    assert counts == [LAYERS, 2 * LAYERS]
+    assert len(list((tmp_path / "recording").iterdir())) == 2 * LAYERS + 1
 
 
 def test_an_error_keeps_the_old_recording(folder: Path) -> None:
@@ -113,10 +118,10 @@ def test_a_folder_that_holds_anything_else_is_not_touched(folder: Path, tmp_path
 
 def test_parts_that_were_not_recorded(tmp_path: Path) -> None:
     model = small_model()
-    with record_to_disk(model, tmp_path / "seen"):
+    with record_to_disk(model, tmp_path / "recording"):
         model(TOKENS)
     with pytest.raises(UserError, match="no keys \\(expected one of weights"):
-        open_recording(tmp_path / "seen").calls[0].read("keys")
+        open_recording(tmp_path / "recording").calls[0].read("keys")
 
 
 def first(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -136,7 +141,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 @pytest.mark.parametrize("damage", HOSTILE.values(), ids=HOSTILE)
-def test_an_index_that_lies_is_refused(folder: Path, damage: Callable[[Any], None]) -> None:
+def test_a_manipulated_index_is_refused(folder: Path, damage: Callable[[Any], None]) -> None:
     index = json.loads((folder / INDEX).read_text())
     open_recording(folder)
     damage(index)
@@ -145,31 +150,23 @@ def test_an_index_that_lies_is_refused(folder: Path, damage: Callable[[Any], Non
         open_recording(folder)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 10**5, '{"format": NaN}', "\x00", "3"])
-def test_a_damaged_index_is_refused(folder: Path, text: str) -> None:
-    (folder / INDEX).write_text(text)
-    with pytest.raises(UserError):
-        open_recording(folder)
+BAD_BYTES = [b"", b"{", b"[" * 10**5, b'{"format": NaN}', b"\x00", b"3", b"\xff\xfe{}"]
 
 
-def test_bad_bytes_and_missing_folders_are_refused(folder: Path) -> None:
-    (folder / INDEX).write_bytes(b"\xff\xfe{}")
+@pytest.mark.parametrize("content", BAD_BYTES)
+def test_a_damaged_index_is_refused(folder: Path, content: bytes) -> None:
+    (folder / INDEX).write_bytes(content)
     with pytest.raises(UserError):
         open_recording(folder)
     with pytest.raises(UserError, match="file not found"):
-        open_recording(folder / "nowhere")
+        open_recording(folder / "missing")
 
 
 def test_tensors_that_are_not_those_of_the_index_are_refused(folder: Path) -> None:
     call, later = open_recording(folder).calls[0], open_recording(folder).calls[LAYERS]
     whole = call.path.read_bytes()
-    for damaged in (
-        b"",
-        whole[:-1],
-        whole[: len(whole) // 2],
-        b"\xff" * 64,
-        later.path.read_bytes(),
-    ):
+    halves = whole[:-1], whole[: len(whole) // 2]
+    for damaged in (b"", *halves, b"\xff" * 64, later.path.read_bytes()):
         call.path.write_bytes(damaged)
         with pytest.raises(UserError, match="damaged recording"):
             call.read()
@@ -183,7 +180,7 @@ def test_tensors_that_are_not_those_of_the_index_are_refused(folder: Path) -> No
 
 def test_half_precision_is_stored(tmp_path: Path) -> None:
     model = small_model().bfloat16()
-    with torch.no_grad(), record_to_disk(model, tmp_path / "seen"):
+    with torch.no_grad(), record_to_disk(model, tmp_path / "recording"):
         model(TOKENS)
-    recording = open_recording(tmp_path / "seen")
+    recording = open_recording(tmp_path / "recording")
     assert recording.calls[0].read().dtype == torch.bfloat16

@@ -2,8 +2,8 @@
 
     score(i, t) = (W_Q x_i + b_Q) . (W_K x_t + b_K)      output: W_O W_V x_t
 
-`Score.install` converts a head to patches; `harken.design` computes heads. `LowRank` is the product
-of two tokens that a score computes.
+`harken.design` computes heads, and `Score.install` converts them to patches. `LowRank` is the
+product of two tokens that a score computes.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Patch:
     """Part of a parameter and the values designed for it."""
 
     parameter: Tensor
-    where: tuple[slice | int, ...]
+    where: tuple[slice | int, ...]  # index of the part
     values: Tensor
 
 
@@ -55,6 +55,24 @@ def pad_rows(matrix: Tensor, rows: int) -> Tensor:
     """Append rows of zeros up to this number of rows."""
     missing = matrix.new_zeros(rows - matrix.shape[0], *matrix.shape[1:])
     return torch.cat((matrix, missing))
+
+
+def projection_patches(
+    projection: nn.Linear, heads: int, index: int, matrix: Tensor, offset: Tensor | None = None
+) -> list[Patch]:
+    """Return the patches that make a matrix and an offset one of the heads of a projection."""
+    width = projection.out_features // heads
+    rows = slice(index * width, (index + 1) * width)
+    patches = [Patch(projection.weight, (rows,), pad_rows(matrix, width))]
+    if projection.bias is not None:
+        bias = matrix.new_zeros(width) if offset is None else pad_rows(offset, width)
+        patches.append(Patch(projection.bias, (rows,), bias))
+    elif offset is not None:
+        raise UserError(
+            "install: the head has offsets, and the projections of the layer have no bias",
+            fix="set attention.bias = true",
+        )
+    return patches
 
 
 @dataclass(frozen=True, slots=True)

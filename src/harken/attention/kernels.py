@@ -60,9 +60,9 @@ def attention_weights(terms: ScoreTerms, mask: Mask) -> Float[Tensor, "B k T S"]
         return scores.softmax(dim=-1)
     visible = dense_mask(mask, scores.shape[-2], scores.shape[-1], scores.device)
     scores = scores.masked_fill(~visible, float("-inf"))
-    blind = ~visible.any(dim=-1, keepdim=True)  # where softmax would give NaN
+    no_key = ~visible.any(dim=-1, keepdim=True)  # where softmax would give NaN
     # Such rows are made finite before the softmax, since NaN times zero is NaN in the gradient.
-    return scores.masked_fill(blind, 0.0).softmax(dim=-1).masked_fill(blind, 0.0)
+    return scores.masked_fill(no_key, 0.0).softmax(dim=-1).masked_fill(no_key, 0.0)
 
 
 def eager_attention(

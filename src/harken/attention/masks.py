@@ -22,7 +22,7 @@ MaskKind = Literal["bidirectional", "causal", "strictly_causal"]
 class Mask:
     """`visible` is the table; if None, a query sees all keys, or with `causal` those up to it."""
 
-    visible: Bool[Tensor, "#B 1 #T S"] | None = None
+    visible: Bool[Tensor, "#B #k #T #S"] | None = None
     causal: bool = False
 
 
@@ -63,7 +63,7 @@ def padding_mask(present: Bool[Tensor, "B S"] | None) -> Mask:
 
 def dense_mask(
     mask: Mask, queries: int, keys: int, device: torch.device
-) -> Bool[Tensor, "#B 1 #T S"]:
+) -> Bool[Tensor, "#B #k #T #S"]:
     """Return the boolean table of a mask."""
     if mask.visible is not None:
         return mask.visible

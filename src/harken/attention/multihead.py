@@ -150,25 +150,25 @@ class MultiHead(nn.Module):
         return KeyValues(keys, split_heads(self.v_proj(memory), self.kv_heads))
 
     def terms(
-        self, inputs: Float[Tensor, "B T J"], seen: KeyValues, context: AttentionContext
+        self, inputs: Float[Tensor, "B T J"], cache: KeyValues, context: AttentionContext
     ) -> ScoreTerms:
         """Return the terms of the scores between inputs and cached keys."""
         queries = self.score.queries(inputs)
         if context.rotation is not None and queries is not None:
             queries = rotate(queries, context.rotation)
         positions = context.query_positions, context.key_positions
-        terms = self.score.terms(ScoreInputs(inputs, queries, seen.keys, *positions))
+        terms = self.score.terms(ScoreInputs(inputs, queries, cache.keys, *positions))
         if context.bias is None:
             return terms
         bias = context.bias if terms.bias is None else terms.bias + context.bias
         return replace(terms, bias=bias)
 
     def attend(
-        self, inputs: Float[Tensor, "B T J"], seen: KeyValues, context: AttentionContext
+        self, inputs: Float[Tensor, "B T J"], cache: KeyValues, context: AttentionContext
     ) -> Float[Tensor, "B T mixed"]:
         """Attend to cached keys and values; without `out_proj` return the concatenated heads."""
         dropout = self.dropout if self.training else 0.0
-        mixed = self.kernel(self.terms(inputs, seen, context), seen.values, context.mask, dropout)
+        mixed = self.kernel(self.terms(inputs, cache, context), cache.values, context.mask, dropout)
         joined = rearrange(mixed, "B k T I -> B T (k I)")
         return joined if self.out_proj is None else self.out_proj(joined)
 
@@ -179,10 +179,10 @@ class MultiHead(nn.Module):
         past: KeyValues | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
         """Compute self-attention over `past` and the inputs; return the extended cache as well."""
-        seen = self.project_kv(inputs, context.rotation)
+        cache = self.project_kv(inputs, context.rotation)
         if past is not None:
             keys = None
-            if seen.keys is not None and past.keys is not None:
-                keys = torch.cat((past.keys, seen.keys), dim=2)
-            seen = KeyValues(keys, torch.cat((past.values, seen.values), dim=2))
-        return self.attend(inputs, seen, context), seen
+            if cache.keys is not None and past.keys is not None:
+                keys = torch.cat((past.keys, cache.keys), dim=2)
+            cache = KeyValues(keys, torch.cat((past.values, cache.values), dim=2))
+        return self.attend(inputs, cache, context), cache

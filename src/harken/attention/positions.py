@@ -27,11 +27,10 @@ from harken.attention.relative import (
     PositionSizes,
     RelativeConfig,
     RotaryConfig,
-    angles,
     shares,
 )
 from harken.attention.relative import Position as Position
-from harken.attention.waves import Waves
+from harken.attention.sinusoids import Sinusoids, angles, interleave
 from harken.config import bounded
 
 Place = Literal["add", "concat"]
@@ -64,7 +63,7 @@ class InputPosition(Position):
 class Learned(InputPosition):
     """A learned vector per position and axis, up to `length`."""
 
-    no_waves = "learned vectors, mixed with the tokens"
+    no_basis = "learned vectors, mixed with the tokens"
 
     def __init__(self, sizes: PositionSizes, place: Place) -> None:
         super().__init__(sizes, place)
@@ -82,8 +81,8 @@ class Sinusoid(InputPosition):
         super().__init__(sizes, place)
         self.base = base
 
-    def waves(self) -> Waves | None:
-        return None if self.axes > 1 else Waves(width=self.token_width, base=self.base)
+    def basis(self) -> Sinusoids | None:
+        return None if self.axes > 1 else Sinusoids(width=self.token_width, base=self.base)
 
     def axis_vectors(self, axis: int, positions: Positions) -> Float[Tensor, "#B T part"]:
         phases = angles(positions, self.parts[axis], self.base)
@@ -97,22 +96,15 @@ class Fourier(InputPosition):
         super().__init__(sizes, place)
         self.length = self.span = span
 
-    def waves(self) -> Waves | None:
+    def basis(self) -> Sinusoids | None:
         if self.axes > 1:
             return None
-        return Waves(kind="fourier", width=self.token_width, span=self.span)
+        return Sinusoids(kind="fourier", width=self.token_width, span=self.span)
 
     def axis_vectors(self, axis: int, positions: Positions) -> Float[Tensor, "#B T part"]:
         half_turns = torch.arange(1, (self.parts[axis] + 1) // 2 + 1, device=positions.device)
         phases = positions[..., None] * half_turns * (math.pi / self.span)
         return interleave(phases.cos(), phases.sin(), self.parts[axis])
-
-
-def interleave(
-    even: Float[Tensor, "#B T pairs"], odd: Float[Tensor, "#B T pairs"], width: int
-) -> Float[Tensor, "#B T J"]:
-    """Return even[0], odd[0], even[1], odd[1], … up to the width."""
-    return torch.stack((even, odd), dim=-1).flatten(start_dim=-2)[..., :width]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.head import Head, LowRank, Patch, pad_rows, split_projection
+from harken.attention.head import Head, LowRank, Patch, projection_patches, split_projection
 from harken.attention.kernels import ScoreTerms
 from harken.errors import UserError
 
@@ -29,7 +29,7 @@ class ScoreSizes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoreTraits:
-    """Base of the configs of scores: what a score needs or rules out."""
+    """Base of the configs of scores, with their requirements."""
 
     conflicts: ClassVar[Mapping[str, str]] = {}  # position kind -> why it does not work
     whole_tokens: ClassVar[bool] = False  # keys are the tokens themselves: no key_width
@@ -43,7 +43,7 @@ Keys = Float[Tensor, "B kv_heads S U"]
 
 
 class ScoreInputs(NamedTuple):
-    """What a score is computed from; `queries` and `keys` are None for scores without them."""
+    """Arguments of `Score.terms`; `queries` and `keys` are None for scores without them."""
 
     tokens: Tokens
     queries: Queries | None
@@ -79,7 +79,7 @@ class Score(nn.Module):
         raise NotImplementedError
 
     def factors(self) -> LowRank | None:
-        """Return the product of two tokens that the score is, or its part that compares tokens."""
+        """Return the score, or its part that compares tokens, as a product of two tokens."""
         return None
 
     def reset_parameters(self, generator: torch.Generator) -> None:
@@ -89,15 +89,14 @@ class Score(nn.Module):
         """Return the patches that write a head, or raise a `UserError` with the reason."""
         raise UserError(
             f"install: a designed head does not fit this score: {self.not_a_product}",
-            fix="use score 'dot', 'scaled' or 'merged' (a random synthesizer holds a shift)",
+            fix="use score 'dot', 'scaled' or 'merged' (or a random synthesizer for a shift)",
         )
 
 
 class QueryKeyScore(Score):
     """Base of the scores with W_Q and W_K: queries and keys are projections of tokens.
 
-    A subclass defines `terms`. If the score is scale * q . k, it also overrides `factors` with
-    `linear_factors` and `install` with `install_projections`.
+    A subclass defines `terms`, and `factors` by `linear_factors` if it compares by scale * q . k.
     """
 
     key_width: int
@@ -122,39 +121,6 @@ class QueryKeyScore(Score):
         right, right_offset = split_projection(self.k_proj, self.kv_heads, self.heads)
         return LowRank(left * scale, right, left_offset * scale, right_offset)
 
-    def install_projections(self, head: Head, index: int, scale: float) -> list[Patch]:
-        """Return the patches that make scale * q . k of head `index` the score of `head`."""
-        if self.kv_heads != self.heads:
-            raise UserError(
-                f"install: {self.heads} heads share {self.kv_heads} keys (expected a key per head)",
-                fix="leave out attention.kv_heads",
-            )
-        head.check_width(self.q_proj.in_features)
-        if head.key_width > self.key_width:
-            raise UserError(
-                f"install: the head has key width {head.key_width} "
-                f"(expected at most {self.key_width}, that of the layer)",
-                fix="design it with that key width",
-            )
-        rows = slice(index * self.key_width, (index + 1) * self.key_width)
-        patches = []
-        for linear, matrix, offset, divisor in (
-            (self.q_proj, head.queries, head.query_offset, scale),
-            (self.k_proj, head.keys, head.key_offset, 1.0),
-        ):
-            patches.append(
-                Patch(linear.weight, (rows,), pad_rows(matrix / divisor, self.key_width))
-            )
-            if linear.bias is not None:
-                bias = matrix.new_zeros(head.key_width) if offset is None else offset / divisor
-                patches.append(Patch(linear.bias, (rows,), pad_rows(bias, self.key_width)))
-            elif offset is not None:
-                raise UserError(
-                    "install: the head has offsets, and the projections of the layer have no bias",
-                    fix="set attention.bias = true, or fold them into a direction (`steady`)",
-                )
-        return patches
-
 
 class DotProductScore(QueryKeyScore):
     """q . k, scaled or not."""
@@ -172,4 +138,20 @@ class DotProductScore(QueryKeyScore):
         return self.linear_factors(self.scale)
 
     def install(self, head: Head, index: int) -> list[Patch]:
-        return self.install_projections(head, index, self.scale)
+        if self.kv_heads != self.heads:
+            raise UserError(
+                f"install: {self.heads} heads share {self.kv_heads} keys (expected a key per head)",
+                fix="leave out attention.kv_heads",
+            )
+        head.check_width(self.q_proj.in_features)
+        if head.key_width > self.key_width:
+            raise UserError(
+                f"install: the head has key width {head.key_width} "
+                f"(expected at most {self.key_width}, that of the layer)",
+                fix="design it with that key width",
+            )
+        offset = None if head.query_offset is None else head.query_offset / self.scale
+        return [
+            *projection_patches(self.q_proj, self.heads, index, head.queries / self.scale, offset),
+            *projection_patches(self.k_proj, self.heads, index, head.keys, head.key_offset),
+        ]

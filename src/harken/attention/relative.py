@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.waves import Waves
+from harken.attention.sinusoids import Sinusoids, angles
 from harken.config import bounded
 
 Inputs = Float[Tensor, "B T J"]
@@ -52,25 +52,16 @@ def rotate(heads: Float[Tensor, "B k T U"], rotation: Rotation) -> Float[Tensor,
     return rotated.to(heads.dtype)  # angles are float32, and kernels need one dtype
 
 
-def angles(
-    positions: Int[Tensor, "#B T"], width: int, base: float, dtype: torch.dtype = torch.float32
-) -> Float[Tensor, "#B T pairs"]:
-    """Return t / base^(2i / width). With less precision, large positions would not be distinct."""
-    exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
-    angle: Tensor = positions[..., None].to(dtype) * base**-exponents
-    return angle
-
-
 def shares(width: int, axes: int) -> list[int]:
     """Divide the width among the axes as evenly as possible, the first ones wider."""
     return [(width + axes - 1 - axis) // axes for axis in range(axes)]
 
 
 class Position(nn.Module):
-    """Base of the position kinds: adds nothing. A kind overrides what it adds."""
+    """Base of the position kinds, which override some of these methods."""
 
     place: Literal["add", "concat", "heads"] = "heads"  # on the inputs, or in every head
-    no_waves = "nothing"  # if `waves` is None: what the position kind adds instead
+    no_basis = "nothing"  # if `basis` returns None: what the position kind adds instead
 
     def __init__(self, sizes: PositionSizes) -> None:
         super().__init__()
@@ -87,11 +78,11 @@ class Position(nn.Module):
         return None
 
     def bias(self, queries: Coordinates, keys: KeyCoordinates) -> Bias | None:
-        """Return what is added to the scores, or None."""
+        """Return the bias to add to the scores, or None."""
         return None
 
-    def waves(self) -> Waves | None:
-        """Return the sines and cosines along one axis from which a head can be designed."""
+    def basis(self) -> Sinusoids | None:
+        """Return the sinusoids along one axis from which a head can be designed."""
         return None
 
     def without(self) -> "NoPosition":
@@ -120,8 +111,8 @@ class Rotary(Position):
         super().__init__(sizes)
         self.key_width, self.base = sizes.key_width, base
 
-    def waves(self) -> Waves:
-        return Waves(width=self.key_width, base=self.base)
+    def basis(self) -> Sinusoids:
+        return Sinusoids(width=self.key_width, base=self.base)
 
     def rotation(self, coordinates: Coordinates) -> Rotation:
         pairs = enumerate(shares(self.key_width // 2, self.axes))
@@ -134,7 +125,7 @@ class Rotary(Position):
 class Alibi(Position):
     """A penalty that grows linearly with distance, with a slope per head."""
 
-    no_waves = "a fixed bias by distance, which no parameter of a layer can change"
+    no_basis = "a fixed bias by distance, which no parameter of a layer can change"
     slopes: Tensor
 
     def __init__(self, sizes: PositionSizes) -> None:
@@ -157,7 +148,7 @@ def alibi_slopes(heads: int) -> list[float]:
 class Relative(Position):
     """A learned bias for every bucket of offsets, head and axis."""
 
-    no_waves = "one table for all layers, which a head of one layer cannot have alone"
+    no_basis = "one table for all layers, which a head of one layer cannot have alone"
 
     def __init__(self, sizes: PositionSizes, buckets: int, max_distance: int, causal: bool) -> None:
         super().__init__(sizes)
@@ -174,7 +165,7 @@ class Relative(Position):
 def offset_buckets(
     offsets: Int[Tensor, "*shape"], buckets: int, max_distance: int, causal: bool
 ) -> Int[Tensor, "*shape"]:
-    """Return T5's buckets: half for single small distances, the rest widening to `max_distance`.
+    """Return T5's buckets: half for single small distances, half widening to `max_distance`.
 
     Without `causal`, half of all buckets are for keys before the query and half for those after.
     """

@@ -33,7 +33,7 @@ from harken.attention.query_key import (
     ScoreTraits,
     Tokens,
 )
-from harken.attention.relative import angles
+from harken.attention.sinusoids import angles, interleave
 from harken.config import bounded
 from harken.errors import UserError
 
@@ -104,7 +104,7 @@ class MergedScore(Score):
         if head.query_offset is not None or head.key_offset is not None:
             raise UserError(
                 "install: the head has offsets, and score 'merged' has none",
-                fix="use score 'scaled' with attention.bias = true, or fold them in (`steady`)",
+                fix="use score 'scaled' with attention.bias = true",
             )
         return [Patch(self.weight, (index,), head.queries.T @ head.keys / self.scale)]
 
@@ -135,7 +135,7 @@ class SynthesizerScore(Score):
     def terms(self, inputs: ScoreInputs) -> ScoreTerms:
         if self.from_token is None:
             assert self.table is not None
-            # Rows first, keys after: indexing both at once would move the heads last.
+            # Indexing queries and keys at once would move the heads last.
             rows = self.table[:, inputs.query_positions].transpose(0, 1)
         else:
             hidden = self.from_token(inputs.tokens).transpose(1, 2)
@@ -144,14 +144,12 @@ class SynthesizerScore(Score):
 
 
 def at_positions(
-    rows: Float[Tensor, "#B k T places"], key_positions: Int[Tensor, "#B S"]
+    rows: Float[Tensor, "#B k T length"], key_positions: Int[Tensor, "#B S"]
 ) -> Float[Tensor, "#B k T S"]:
     """Select each key's score by its position, which in a packed row is not its index."""
     if key_positions.shape[0] == 1:
         return rows[..., key_positions[0]]
-    batch, (_, heads, queries, _) = key_positions.shape[0], rows.shape
-    index = key_positions[:, None, None, :].expand(batch, heads, queries, -1)
-    return rows.expand(batch, -1, -1, -1).gather(-1, index)
+    return torch.take_along_dim(rows, key_positions[:, None, None, :], dim=-1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,7 +217,7 @@ class SynthesizerConfig(ScoreTraits):
 class TransformerXLScore(QueryKeyScore):
     """((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U), with u and v learned per head.
 
-    r_d = W_R wave(d),  wave(d)[2n] = sin(d w_n),  wave(d)[2n+1] = cos(d w_n),  w_n = base^(-2n/J)
+    r_d = W_R e_d,   e_d[2n] = sin(d w_n),   e_d[2n+1] = cos(d w_n),   w_n = base^(-2n/J)
 
     The paper computes r for every distance and shifts the rows of the product. Here, with
     p = W_R^T (q_i + v), p is rotated by the query's position and multiplied with the sinusoids of
@@ -232,7 +230,6 @@ class TransformerXLScore(QueryKeyScore):
     def __init__(self, sizes: ScoreSizes, base: float) -> None:
         super().__init__(sizes)
         self.scale, self.base = sizes.key_width**-0.5, base
-        self.wave_width = sizes.width
         self.pos_proj = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=False)
         self.content_offset = nn.Parameter(torch.zeros(sizes.heads, 1, sizes.key_width))  # u
         self.distance_offset = nn.Parameter(torch.zeros(sizes.heads, 1, sizes.key_width))  # v
@@ -242,15 +239,15 @@ class TransformerXLScore(QueryKeyScore):
         assert queries is not None and keys is not None
         weight = rearrange(self.pos_proj.weight, "(k U) J -> k U J", k=self.heads)
         projected = ((queries + self.distance_offset) * self.scale) @ weight
-        query_waves, key_waves = (
-            sinusoids(positions, self.wave_width, self.base, queries.dtype)[:, None]
+        query_sinusoids, key_sinusoids = (
+            sinusoids(positions, self.pos_proj.in_features, self.base, queries.dtype)[:, None]
             for positions in (inputs.query_positions, inputs.key_positions)
         )
         return ScoreTerms(
             queries=queries + self.content_offset,
             keys=keys,
             scale=self.scale,
-            bias=relative_rotation(projected, query_waves) @ key_waves.mT,
+            bias=relative_rotation(projected, query_sinusoids) @ key_sinusoids.mT,
         )
 
     def factors(self) -> LowRank:
@@ -265,20 +262,19 @@ def sinusoids(
 ) -> Float[Tensor, "#B T even"]:
     """Return sin(t w_0), cos(t w_0), sin(t w_1), …; an odd width is rounded up."""
     phases = angles(positions, width, base, torch.promote_types(dtype, torch.float32))
-    return torch.stack((phases.sin(), phases.cos()), dim=-1).flatten(start_dim=-2).to(dtype)
+    return interleave(phases.sin(), phases.cos(), width + width % 2).to(dtype)
 
 
 def relative_rotation(
-    projected: Float[Tensor, "B k T J"], waves: Float[Tensor, "#B 1 T even"]
+    projected: Float[Tensor, "B k T J"], sinusoids: Float[Tensor, "#B 1 T even"]
 ) -> Float[Tensor, "B k T even"]:
     """Rotate by the query's sinusoids; the product with the key's is then that of the distance."""
-    missing = waves.shape[-1] - projected.shape[-1]  # the cosine that an odd width leaves out
+    missing = sinusoids.shape[-1] - projected.shape[-1]  # the cosine that an odd width leaves out
     projected = nn.functional.pad(projected, (0, missing))
     sines, cosines = projected[..., 0::2], projected[..., 1::2]
-    sine, cosine = waves[..., 0::2], waves[..., 1::2]
-    return torch.stack(
-        (cosines * sine - sines * cosine, sines * sine + cosines * cosine), dim=-1
-    ).flatten(start_dim=-2)
+    sine, cosine = sinusoids[..., 0::2], sinusoids[..., 1::2]
+    first, second = cosines * sine - sines * cosine, sines * sine + cosines * cosine
+    return interleave(first, second, sinusoids.shape[-1])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,14 +24,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harken.attention.merging import merge_pair
-from harken.attention.positions import SinusoidConfig, interleave
+from harken.attention.positions import SinusoidConfig
+from harken.attention.sinusoids import Sinusoids, interleave
 from harken.claims import formulas
 from harken.claims.claim import EXACT, NARROWER, SINGLE, Array, Case, Claim, Setting, compare_arrays
 from harken.claims.random_layers import normal, position_vectors
 from harken.design.band import BandPlan, band, band_shape
 from harken.design.head import attention
 from harken.design.shift import ShiftPlan, shift
-from harken.design.waves import Waves, wave_vectors
 
 SOURCE = "University of Illinois, ECE 537 Fundamentals of Speech Processing (2022), Problem Set 9"
 LENGTH, OFFSET, TOLERANCE = 61, 7, 0.01
@@ -63,13 +63,13 @@ def _check_sinusoids(setting: Setting) -> Sequence[Case]:
     assumption="inputs are position vectors only, t >= T, and A is sharp enough for the length",
 )
 def _check_shift_head(setting: Setting) -> Sequence[Case]:
-    waves = Waves(width=setting.width)
+    basis = Sinusoids(width=setting.width)
     head = shift(
         ShiftPlan(
-            waves=waves, offset=OFFSET, length=LENGTH, tolerance=TOLERANCE, precision=torch.float64
+            basis=basis, offset=OFFSET, length=LENGTH, tolerance=TOLERANCE, precision=torch.float64
         )
     )
-    measured = attention(head, wave_vectors(waves, LENGTH))
+    measured = attention(head, basis.vectors(LENGTH))
     rotation = formulas.numpy_rotation(setting.width, OFFSET)
     # log(n (1 - ε) / ε) / (smallest gap): the n wrong keys get at most ε of the attention.
     angles = np.arange(1, LENGTH)[:, None] * formulas.numpy_frequencies(setting.width)
@@ -104,13 +104,13 @@ def _check_shift_head(setting: Setting) -> Sequence[Case]:
     "head is sharpened.",
 )
 def _check_band_head(setting: Setting) -> Sequence[Case]:
-    waves = Waves(width=setting.width)
-    soft = BandPlan(waves=waves, offset=BAND_OFFSET, band=float(BAND), length=BAND_LENGTH)
+    basis = Sinusoids(width=setting.width)
+    soft = BandPlan(basis=basis, offset=BAND_OFFSET, band=float(BAND), length=BAND_LENGTH)
     sharp = replace(soft, sharpness=8.0)
     frequencies = formulas.numpy_frequencies(setting.width)
     is_slow = np.arange(len(frequencies)) >= setting.width * math.log(BAND) / (2 * math.log(10000))
     slow = frequencies[is_slow]
-    log_weights = attention(band(soft), wave_vectors(waves, BAND_LENGTH))[-1].log()
+    log_weights = attention(band(soft), basis.vectors(BAND_LENGTH))[-1].log()
     peak = BAND_LENGTH - 1 - BAND_OFFSET
     drop = float(log_weights[peak] - log_weights[peak - BAND // 2])
     predicted_drop = float((1 - np.cos(slow * BAND / 2)).sum())

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from harken.attention.masks import CAUSAL
 from harken.attention.positions import SinusoidConfig
+from harken.attention.sinusoids import Sinusoids
 from harken.claims import ece537_problem_set9 as problem_set
 from harken.claims import formulas, truncation
 from harken.claims import nlp_assignment5 as assignment
 from harken.claims.claim import Setting
 from harken.claims.random_layers import normal, position_vectors, sequence_context
 from harken.design.band import BandPlan, band_shape
-from harken.design.waves import Waves
 from harken.layers.recurrent import LSTMConfig, TanhConfig
 from harken.layers.transformer import Stack, TransformerConfig
 from harken.models.initialize import initialize
@@ -41,11 +41,11 @@ class Experiment:
 
 def band_widths(setting: Setting) -> Experiment:
     """Measure the distance at which attention is half of its peak (A5)."""
-    bands, waves = range(2, 65, 2), Waves(width=setting.width)
+    bands, basis = range(2, 65, 2), Sinusoids(width=setting.width)
     lines: dict[str, Sequence[float]] = {"B/2, as stated": [band / 2 for band in bands]}
     for sharpness in (1.0, 4.0, 16.0):
         plans = [
-            BandPlan(waves=waves, offset=100, band=float(band), sharpness=sharpness, length=256)
+            BandPlan(basis=basis, offset=100, band=float(band), sharpness=sharpness, length=256)
             for band in bands
         ]
         widths = [band_shape(plan).half_width or float("nan") for plan in plans]

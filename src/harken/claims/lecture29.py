@@ -13,11 +13,11 @@ from harken.attention.masks import NO_MASK, build_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import FourierConfig, Place, SinusoidConfig, model_width
 from harken.attention.scores import DotConfig
+from harken.attention.sinusoids import Sinusoids
 from harken.claims import formulas
 from harken.claims import random_layers as layers
 from harken.claims.claim import EXACT, NARROWER, SINGLE, Case, Claim, Setting, compare_arrays
 from harken.claims.random_layers import HEAD_WIDTH, HEADS, KEY_WIDTH, KEYS, QUERIES, WIDTH
-from harken.design.waves import Waves, shift_matrix
 from harken.models.gpt import GPTConfig
 
 SOURCE = "Mark Hasegawa-Johnson, Lecture 29: Transformers"
@@ -57,19 +57,22 @@ def _check_fourier_basis(setting: Setting) -> Sequence[Case]:
 )
 def _check_shift_matrix(setting: Setting) -> Sequence[Case]:
     width = setting.width
-    fourier, sinusoid = Waves(kind="fourier", width=width, span=SPAN), Waves(width=width)
+    fourier, sinusoid = (
+        Sinusoids(kind="fourier", width=width, span=SPAN),
+        Sinusoids(width=width),
+    )
     cases = []
-    for waves, config, predicted in (
+    for basis, config, predicted in (
         (fourier, FourierConfig(span=SPAN), formulas.numpy_fourier(SPAN, width, SPAN)),
         (sinusoid, SinusoidConfig(), formulas.numpy_sinusoids(SPAN, width)),
     ):
         vectors = layers.position_vectors(config, torch.arange(SPAN), width).double()
         for offset in OFFSETS:
-            shifted = (vectors @ shift_matrix(waves, offset).T)[offset:]
-            what = f"{waves.kind}: A e_t is e_(t-{offset})"
+            shifted = (vectors @ basis.shift_matrix(offset).T)[offset:]
+            what = f"{basis.kind}: A e_t is e_(t-{offset})"
             cases.append(compare_arrays(what, predicted[:-offset], shifted, SINGLE))
     cosine, sine = np.cos(np.pi * 7 / SPAN), np.sin(np.pi * 7 / SPAN)
-    printed, block = np.array([[cosine, sine], [-sine, cosine]]), shift_matrix(fourier, 7)[:2, :2]
+    printed, block = np.array([[cosine, sine], [-sine, cosine]]), fourier.shift_matrix(7)[:2, :2]
     what = "fourier: the first block as the lecture prints it"
     return [*cases, compare_arrays(what, printed, block)]
 

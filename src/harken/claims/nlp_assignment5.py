@@ -26,7 +26,7 @@ from harken.attention.scores import SynthesizerConfig, SynthesizerScore
 from harken.claims import formulas
 from harken.claims import random_layers as layers
 from harken.claims.claim import EXACT, NARROWER, Case, Claim, Setting, compare_arrays
-from harken.design.content import average, copy, lookup, lookup_norm, lookup_tokens
+from harken.design.content import copy_head, lookup, lookup_norm, lookup_tokens
 from harken.design.head import Head, attention
 
 SOURCE = (
@@ -87,8 +87,8 @@ def _check_synthesizer(setting: Setting) -> Sequence[Case]:
 )
 def _check_copy_and_average(setting: Setting) -> Sequence[Case]:
     keys = layers.orthonormal(setting.generator(), KEYS, setting.width)
-    copied = attention(copy(keys, A, TOLERANCE), keys, "bidirectional")[0]
-    averaged = attention(average(keys, A, B, TOLERANCE), keys, "bidirectional")[0]
+    copied = attention(copy_head(keys, [A], TOLERANCE), keys, "bidirectional")[0]
+    averaged = attention(copy_head(keys, [A, B], TOLERANCE), keys, "bidirectional")[0]
     context, mean = averaged @ keys, (keys[A] + keys[B]) / 2
     m_copy = math.log((KEYS - 1) * (1 - TOLERANCE) / TOLERANCE)
     m_average = math.log((KEYS - 2) / 2 * (1 - TOLERANCE) / TOLERANCE)

@@ -20,7 +20,7 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import Position
 from harken.attention.query_key import QueryKeyScore
 from harken.claims.claim import Setting
-from harken.design.start import write
+from harken.design.install import write
 from harken.errors import UserError
 from harken.inspection.record import attentions, has_attention, record
 from harken.models.gpt import GPTConfig

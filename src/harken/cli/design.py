@@ -6,21 +6,20 @@ from typing import Any
 
 import torch
 
+from harken.attention.sinusoids import Sinusoids
 from harken.cli.output import json_or_table, remark
 from harken.design.band import BandPlan, band_shape
 from harken.design.content import MatchPlan, lookup_norm
 from harken.design.designs import (
     Design,
     check,
-    designed_average,
-    designed_band,
-    designed_copy,
-    designed_lookup,
-    designed_match,
-    designed_shift,
+    design_band,
+    design_copy,
+    design_lookup,
+    design_match,
+    design_shift,
 )
-from harken.design.shift import MAX_LENGTH, ShiftPlan, largest_length, sharpen, solve
-from harken.design.waves import Waves
+from harken.design.shift import MAX_LENGTH, ShiftPlan, largest_length, solve
 from harken.report.canvas import check_suffix
 from harken.report.design_figure import draw_design
 
@@ -38,12 +37,12 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         check_suffix(options.out)
     designed, facts = DESIGNS[options.kind](options)
-    checked = check(designed)
+    measured, worst_query = check(designed)
     record: Facts = {
         "kind": options.kind,
-        "predicted": checked.predicted,
-        "measured": checked.measured,
-        "worst_query": checked.query,
+        "predicted": designed.predicted,
+        "measured": measured,
+        "worst_query": worst_query,
         "sharpness": designed.sharpness,
         **facts,
     }
@@ -57,19 +56,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _shift(options: argparse.Namespace) -> tuple[Design, Facts]:
-    plan = ShiftPlan(**_settings(options, "offset", "tolerance", "order"))
-    designed, reach = designed_shift(plan), largest_length(plan)
+    plan = ShiftPlan(**_settings(options, "offset", "tolerance", "mask_kind"))
+    designed, reach = design_shift(plan), largest_length(plan)
     return designed, {
-        "smallest_gap": sharpen(plan).gap,
+        "smallest_gap": solve(plan).gap,
         "pairs_used": list(designed.pairs),
         "largest_length_at_least" if reach == MAX_LENGTH else "largest_length": reach,
     }
 
 
 def _band(options: argparse.Namespace) -> tuple[Design, Facts]:
-    plan = BandPlan(**_settings(options, "offset", "band", "sharpness", "order"))
+    plan = BandPlan(**_settings(options, "offset", "band", "sharpness", "mask_kind"))
     shape = band_shape(plan)
-    return designed_band(plan), {
+    return design_band(plan), {
         "pairs_used": list(shape.pairs),
         "pairs_zeroed": shape.zeroed,
         "score_drop_at_half_a_band": options.sharpness * shape.drop_at_half,
@@ -79,23 +78,18 @@ def _band(options: argparse.Namespace) -> tuple[Design, Facts]:
 
 
 def _copy(options: argparse.Namespace) -> tuple[Design, Facts]:
-    return designed_copy(options.keys, options.target[0], options.tolerance), {"keys": options.keys}
-
-
-def _average(options: argparse.Namespace) -> tuple[Design, Facts]:
-    left, right = options.target
-    return designed_average(options.keys, left, right, options.tolerance), {"keys": options.keys}
+    return design_copy(options.keys, options.target, options.tolerance), {"keys": options.keys}
 
 
 def _lookup(options: argparse.Namespace) -> tuple[Design, Facts]:
     directions = torch.eye(4, dtype=torch.float64)
-    return designed_lookup(directions, options.tolerance), {"norm": lookup_norm(options.tolerance)}
+    return design_lookup(directions, options.tolerance), {"norm": lookup_norm(options.tolerance)}
 
 
 def _previous_match(options: argparse.Namespace) -> tuple[Design, Facts]:
     plan = MatchPlan(**_settings(options, "symbols", "tolerance"))
-    first = solve(plan.first)
-    return designed_match(plan), {
+    first = solve(plan.first_layer)
+    return design_match(plan), {
         "sharpness_of_the_first_layer": first.sharpness,
         "predicted_of_the_first_layer": first.predicted,
         "pairs_used": list(first.pairs),
@@ -106,7 +100,7 @@ DESIGNS = {
     "shift": _shift,
     "band": _band,
     "copy": _copy,
-    "average": _average,
+    "average": _copy,
     "lookup": _lookup,
     "previous-match": _previous_match,
 }
@@ -115,12 +109,12 @@ DESIGNS = {
 def _settings(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Return the arguments of a plan: positions, sizes, and the named options."""
     if options.position == "sinusoid":
-        waves = Waves(width=options.width, base=options.base, span=options.span)
+        basis = Sinusoids(width=options.width, base=options.base, span=options.span)
     else:
         span = options.span or options.length
-        waves = Waves(kind="fourier", width=options.width, span=span)
+        basis = Sinusoids(kind="fourier", width=options.width, span=span)
     keys = ("length", "key_width", *names)
-    return {"waves": waves, **{key: getattr(options, key) for key in keys}}
+    return {"basis": basis, **{key: getattr(options, key) for key in keys}}
 
 
 def _text(value: object) -> str:

@@ -13,7 +13,7 @@ from harken.cli.subject import load_subject
 from harken.errors import UserError
 from harken.files import replacing, write_text
 from harken.formats.text import read_lines
-from harken.inspection.refs import parse_heads, parse_layers
+from harken.inspection.refs import parse_patterns
 from harken.report.attention_page import attention_files, attention_page, example_title
 from harken.report.viewed_attention import (
     ViewedAttention,
@@ -28,8 +28,8 @@ MAX_SLUG = 40  # characters of a file name that come from the input
 
 def run(options: argparse.Namespace) -> int:
     """Print the path of each file, or one JSON object."""
-    layers = parse_layers("--layers", options.layers)
-    heads = parse_heads("--heads", options.heads)
+    layers = parse_patterns("layers", options.layers)
+    heads = parse_patterns("heads", options.heads)
     lines = [] if options.file is None else read_lines(options.file)
     inputs = [*options.inputs, *(line.text for line in lines)]
     if not inputs:

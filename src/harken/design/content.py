@@ -1,4 +1,4 @@
-"""Heads that attend to a content: copy one key, average two, look up by a table, match a token.
+"""Heads that attend by content: copy a token, average two, look up a part of one, match a token.
 
     copy       q = M k_a                        attention to a       = 1 / (1 + (n-1) e^-M)
     average    q = M (k_a + k_b)                attention to a and b = 1 / (1 + (n-2)/2 e^-M)
@@ -9,9 +9,9 @@
 The n keys are orthonormal, the u orthogonal with norm beta, and a prime transposes. M and beta
 follow from the tolerance.
 
-Previous-match, the induction head, attends to what followed an earlier equal token, by two layers:
+Previous-match, the induction head, attends to the token after an earlier equal one, by two layers:
 
-    layer 1   shift by one: scratch_t = content of t - 1, up to `tolerance` of wrong contents
+    layer 1   shift by one: scratch_t = content of t - 1, with at most `tolerance` of other contents
     layer 2   q_i = M content_i,  k_t = scratch_t:    score M where x_{t-1} = x_i
               M = log((n-1) (1 - tolerance) / tolerance) / (1 - 2 tolerance)
 
@@ -20,15 +20,16 @@ orthonormal, one direction per symbol. Several matches share the attention.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from harken.attention.sinusoids import Sinusoids
 from harken.design.head import Head, Subspaces, concatenated_subspaces, projection
 from harken.design.shift import ShiftPlan, required_sharpness, shift
-from harken.design.waves import Waves, wave_vectors
 from harken.errors import UserError
 
 
@@ -45,23 +46,8 @@ def content_sharpness(keys: int, targets: int, tolerance: float) -> float:
     return max(0.0, math.log(wrong / targets / odds)) if wrong else 0.0
 
 
-def copy(keys: Float[Tensor, "S J"], index: int, tolerance: float) -> Head:
-    """Return a head whose queries all attend to the token with the content `keys[index]`."""
-    return _constant_query(keys, [index], tolerance)
-
-
-def average(keys: Float[Tensor, "S J"], first: int, second: int, tolerance: float) -> Head:
-    """Return a head whose queries all attend to two tokens equally."""
-    if first == second:
-        raise UserError(
-            f"average: key {first} is given twice (expected two different keys)",
-            fix="or design a copy",
-        )
-    return _constant_query(keys, [first, second], tolerance)
-
-
-def _constant_query(keys: Tensor, targets: list[int], tolerance: float) -> Head:
-    """Return a head with one query for all tokens; keys are the tokens themselves."""
+def copy_head(keys: Float[Tensor, "S J"], targets: Sequence[int], tolerance: float) -> Head:
+    """Return a head whose queries all attend equally to the tokens `keys[targets]`."""
     count, width = keys.shape
     sharpness = content_sharpness(count, len(targets), tolerance)
     if not torch.allclose(keys @ keys.T, torch.eye(count, dtype=keys.dtype), atol=1e-9):
@@ -75,11 +61,16 @@ def _constant_query(keys: Tensor, targets: list[int], tolerance: float) -> Head:
             raise UserError(
                 f"design: no key {index} (expected 0 to {count - 1})", fix="count keys from 0"
             )
+        if targets.count(index) > 1:
+            raise UserError(
+                f"design: target {index} is given twice (expected different keys)",
+                fix="name each key once",
+            )
     identity = torch.eye(width, dtype=keys.dtype)
     return Head(
         queries=torch.zeros_like(identity),
         keys=identity,
-        query_offset=sharpness * keys[targets].sum(dim=0),
+        query_offset=sharpness * keys[list(targets)].sum(dim=0),
         values=identity,
         output=identity,
     )
@@ -110,9 +101,9 @@ def lookup(directions: Float[Tensor, "4 J"]) -> Head:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatchPlan:
-    """Texts of up to `length` symbols; symbol 0 is the start."""
+    """Previous-match in texts of up to `length` symbols; symbol 0 is the start."""
 
-    waves: Waves
+    basis: Sinusoids
     symbols: int
     length: int
     tolerance: float = 0.01
@@ -134,12 +125,12 @@ class MatchPlan:
 
     @property
     def subspaces(self) -> Subspaces:
-        return concatenated_subspaces(self.symbols, self.waves.width, self.symbols)
+        return concatenated_subspaces(self.symbols, self.basis.width, self.symbols)
 
     @property
-    def first(self) -> ShiftPlan:
+    def first_layer(self) -> ShiftPlan:
         return ShiftPlan(
-            waves=self.waves,
+            basis=self.basis,
             offset=1,
             length=self.length,
             tolerance=self.tolerance,
@@ -148,7 +139,7 @@ class MatchPlan:
 
     @property
     def sharpness(self) -> float:
-        """M."""
+        """M of the second layer."""
         return required_sharpness(self.length - 1, 1 - 2 * self.tolerance, self.tolerance)
 
 
@@ -162,7 +153,7 @@ def previous_match(plan: MatchPlan) -> tuple[Head, Head]:
         values=content,
         output=content.T,
     )
-    return shift(plan.first, subspaces), second
+    return shift(plan.first_layer, subspaces), second
 
 
 def matching_tokens(plan: MatchPlan, symbols: Int[Tensor, "T"]) -> Float[Tensor, "T J"]:
@@ -170,7 +161,7 @@ def matching_tokens(plan: MatchPlan, symbols: Int[Tensor, "T"]) -> Float[Tensor,
     subspaces, position = plan.subspaces, plan.subspaces.position
     tokens = torch.zeros(len(symbols), subspaces.width, dtype=torch.float64)
     tokens[torch.arange(len(symbols)), subspaces.content.start + symbols] = 1.0
-    tokens[:, position.start : position.stop] = wave_vectors(plan.waves, len(symbols))
+    tokens[:, position.start : position.stop] = plan.basis.vectors(len(symbols))
     return tokens
 
 

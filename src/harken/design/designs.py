@@ -6,185 +6,135 @@ A query without a target key is not checked.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from harken.attention.masks import MaskKind
 from harken.design import content
-from harken.design.band import BandPlan, band, band_attention, slow_pairs
+from harken.design.band import BandPlan, band, slow_pairs
 from harken.design.head import Head, apply_heads, attention
-from harken.design.shift import ShiftPlan, shift, solve, target_attention
-from harken.design.waves import frequencies, gap_table, wave_vectors
+from harken.design.shift import ShiftPlan, score_gaps, shift, solve
 from harken.errors import UserError
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Design:
-    """Heads, one per layer, for texts of up to `length`; functions take the length of a text."""
+    """Heads, one per layer, and a text on which their attention is predicted."""
 
     heads: tuple[Head, ...]
-    length: int
     sharpness: float
-    tokens: Callable[[int], Float[Tensor, "T J"]]
-    targets: Callable[[int], Bool[Tensor, "T S"]]
-    predicted: Callable[[int], float]  # attention to the target keys at the worst query, at least
-    order: MaskKind = "causal"
-    pairs: tuple[int, ...] = ()  # of waves in use
+    tokens: Float[Tensor, "T J"]
+    targets: Bool[Tensor, "T S"]
+    predicted: float  # attention to the target keys at the worst query, at least
+    mask_kind: MaskKind = "causal"
+    pairs: tuple[int, ...] = ()  # of sines and cosines in use
 
-    def attention(self, length: int) -> Float[Tensor, "T S"]:
+    def attention(self) -> Float[Tensor, "T S"]:
         """Return the attention of the last head, after the layers before it."""
-        tokens = apply_heads(self.heads[:-1], self.tokens(length), self.order)
-        return attention(self.heads[-1], tokens, self.order)
+        tokens = apply_heads(self.heads[:-1], self.tokens, self.mask_kind)
+        return attention(self.heads[-1], tokens, self.mask_kind)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckResult:
-    """Attention to the target keys at the worst query of a text."""
-
-    predicted: float
-    measured: float
-    query: int  # the worst
-
-
-def check(design: Design, length: int | None = None) -> CheckResult:
-    """Predict and measure the attention in a text, by default of the design's length."""
-    length = design.length if length is None else length
-    targets = design.targets(length)
-    on_targets = design.attention(length).masked_fill(~targets, 0).sum(-1)
+def check(design: Design) -> tuple[float, int]:
+    """Return the measured attention to the target keys at the worst query, and this query."""
+    targets = design.targets
+    on_targets = design.attention().masked_fill(~targets, 0).sum(-1)
     on_targets = on_targets.masked_fill(~targets.any(dim=-1), float("inf"))
     if not on_targets.isfinite().any():
         raise UserError(
-            f"check: no query has a target key in texts of {length}", fix="use longer texts"
+            f"check: no query has a target key in texts of {len(targets)}", fix="use longer texts"
         )
-    query, predicted = int(on_targets.argmin()), design.predicted(length)
-    return CheckResult(predicted=predicted, measured=float(on_targets.min()), query=query)
+    return float(on_targets.min()), int(on_targets.argmin())
 
 
 def offset_keys(length: int, offset: int, around: float = 0.0) -> Bool[Tensor, "T S"]:
-    """Return a mask of the keys `offset` back, or within `around` of there."""
+    """Return a mask of the keys at distances within `around` of `offset`."""
     positions = torch.arange(length)
     within = (positions[:, None] - positions - offset).abs() <= around
     return within & (positions >= offset)[:, None]
 
 
-def designed_shift(plan: ShiftPlan) -> Design:
+def design_shift(plan: ShiftPlan) -> Design:
     """Give 1 - tolerance to the key `offset` back, at every query that has one."""
     solution = solve(plan)
-    gaps = gap_table(frequencies(plan.waves)[list(solution.pairs)], plan.length).sum(dim=1)
-
-    def predicted(length: int) -> float:
-        weights = target_attention(gaps, solution.sharpness, plan.order, plan.offset, length)
-        return float(weights.min())
-
     return Design(
         heads=(shift(plan),),
-        length=plan.length,
         sharpness=solution.sharpness,
-        tokens=lambda length: wave_vectors(plan.waves, length),
-        targets=lambda length: offset_keys(length, plan.offset),
-        predicted=predicted,
-        order=plan.order,
+        tokens=plan.basis.vectors(plan.length),
+        targets=offset_keys(plan.length, plan.offset),
+        predicted=solution.predicted,
+        mask_kind=plan.mask_kind,
         pairs=solution.pairs,
     )
 
 
-def designed_band(plan: BandPlan) -> Design:
+def design_band(plan: BandPlan) -> Design:
     """Attend, with the last query, within half a band of the offset."""
-
-    def targets(length: int) -> Bool[Tensor, "T S"]:
-        keys = offset_keys(length, plan.offset, plan.band / 2)
-        keys[:-1] = False
-        return keys
-
-    def predicted(length: int) -> float:
-        return float(band_attention(replace(plan, length=length))[targets(length)[-1]].sum())
-
+    pairs, last = slow_pairs(plan), plan.length - 1
+    targets = offset_keys(plan.length, plan.offset, plan.band / 2)
+    targets[:last] = False
+    distances = (last - plan.offset - torch.arange(plan.length)).abs()
+    scores = -plan.sharpness * score_gaps(plan.basis.frequencies[list(pairs)], distances).sum(dim=1)
+    if plan.mask_kind == "strictly_causal":
+        scores[last] = -math.inf
     return Design(
         heads=(band(plan),),
-        length=plan.length,
         sharpness=plan.sharpness,
-        tokens=lambda length: wave_vectors(plan.waves, length),
+        tokens=plan.basis.vectors(plan.length),
         targets=targets,
-        predicted=predicted,
-        order=plan.order,
-        pairs=slow_pairs(plan),
+        predicted=float(scores.softmax(dim=0)[targets[last]].sum()),
+        mask_kind=plan.mask_kind,
+        pairs=pairs,
     )
 
 
-def designed_copy(keys: int, index: int, tolerance: float) -> Design:
-    """Give 1 - tolerance to one of `keys` tokens."""
-    head = content.copy(torch.eye(keys, dtype=torch.float64), index, tolerance)
-    return _content_design(head, [index], tolerance)
-
-
-def designed_average(keys: int, first: int, second: int, tolerance: float) -> Design:
-    """Give 1 - tolerance to two of `keys` tokens together, half to each."""
-    head = content.average(torch.eye(keys, dtype=torch.float64), first, second, tolerance)
-    return _content_design(head, [first, second], tolerance)
-
-
-def _content_design(head: Head, indices: list[int], tolerance: float) -> Design:
-    count = head.keys.shape[1]
-    sharpness = content.content_sharpness(count, len(indices), tolerance)
-    targets = torch.zeros(count, count, dtype=torch.bool)
-    targets[:, indices] = True
-
-    def predicted(length: int) -> float:
-        wrong = (length - len(indices)) / len(indices)
-        return 1 / (1 + wrong * math.exp(-sharpness))
-
+def design_copy(keys: int, targets: Sequence[int], tolerance: float) -> Design:
+    """Give 1 - tolerance to one of `keys` tokens, or to several in equal shares."""
+    identity = torch.eye(keys, dtype=torch.float64)
+    head = content.copy_head(identity, targets, tolerance)
+    sharpness = content.content_sharpness(keys, len(targets), tolerance)
+    is_target = torch.zeros(keys, keys, dtype=torch.bool)
+    is_target[:, targets] = True
+    wrong = (keys - len(targets)) / len(targets)
     return Design(
         heads=(head,),
-        length=count,
         sharpness=sharpness,
-        tokens=lambda length: torch.eye(count, dtype=torch.float64)[:length],
-        targets=lambda length: targets[:length, :length],
-        predicted=predicted,
-        order="bidirectional",
+        tokens=identity,
+        targets=is_target,
+        predicted=1 / (1 + wrong * math.exp(-sharpness)),
+        mask_kind="bidirectional",
     )
 
 
-def designed_lookup(directions: Float[Tensor, "4 J"], tolerance: float) -> Design:
+def design_lookup(directions: Float[Tensor, "4 J"], tolerance: float) -> Design:
     """Let x_1 attend to x_3 and x_2 to x_1; the sharpness is beta^2, and x_3 has no target."""
     norm = content.lookup_norm(tolerance)
-    targets = torch.tensor([[False, False, True], [True, False, False], [False] * 3])
     return Design(
         heads=(content.lookup(directions),),
-        length=3,
         sharpness=norm**2,
-        tokens=lambda length: content.lookup_tokens(directions, norm),
-        targets=lambda length: targets,
-        predicted=lambda length: 1 / (1 + 2 * math.exp(-(norm**2))),
-        order="bidirectional",
+        tokens=content.lookup_tokens(directions, norm),
+        targets=torch.tensor([[False, False, True], [True, False, False], [False] * 3]),
+        predicted=1 / (1 + 2 * math.exp(-(norm**2))),
+        mask_kind="bidirectional",
     )
 
 
-def random_symbols(plan: content.MatchPlan, length: int, seed: int) -> Int[Tensor, "T"]:
-    """Return a start symbol, then random other ones."""
-    generator = torch.Generator().manual_seed(seed)
-    symbols = torch.randint(1, plan.symbols, (length,), generator=generator)
-    symbols[0] = 0
-    return symbols
-
-
-def designed_match(plan: content.MatchPlan, seed: int = 0) -> Design:
-    """Give 1 - tolerance to the tokens that followed this symbol, if there are any."""
-    first = solve(plan.first)
+def design_match(plan: content.MatchPlan, seed: int = 0) -> Design:
+    """Give 1 - tolerance to the tokens that followed this symbol in a random text, if any."""
+    first = solve(plan.first_layer)
     wrong = 1 - first.predicted  # share of wrong contents in the output of the first layer
-
-    def predicted(length: int) -> float:
-        return 1 / (1 + (length - 1) * math.exp(-plan.sharpness * (1 - 2 * wrong)))
-
+    generator = torch.Generator().manual_seed(seed)
+    symbols = torch.randint(1, plan.symbols, (plan.length,), generator=generator)
+    symbols[0] = 0
     return Design(
         heads=content.previous_match(plan),
-        length=plan.length,
         sharpness=plan.sharpness,
-        tokens=lambda length: content.matching_tokens(plan, random_symbols(plan, length, seed)),
-        targets=lambda length: content.matches(random_symbols(plan, length, seed)),
-        predicted=predicted,
+        tokens=content.matching_tokens(plan, symbols),
+        targets=content.matches(symbols),
+        predicted=1 / (1 + (plan.length - 1) * math.exp(-plan.sharpness * (1 - 2 * wrong))),
         pairs=first.pairs,
     )

@@ -1,7 +1,5 @@
 """Attention and output of a designed head, and the parts of a token that it reads and writes.
 
-score(i, t) = (W_Q x_i + b_Q) . (W_K x_t + b_K)      output: W_O W_V x_t
-
 A designed head is exact if the parts are disjoint: contents in the position part are noise to a
 head that reads positions.
 """
@@ -16,38 +14,27 @@ from torch import Tensor
 from harken.attention.head import Head as Head
 from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.masks import MaskKind, build_mask
-from harken.attention.relative import Rotation, rotate
-from harken.errors import UserError
 
 
 def attention(
-    head: Head,
-    tokens: Float[Tensor, "T J"],
-    order: MaskKind = "causal",
-    rotation: Rotation | None = None,
+    head: Head, tokens: Float[Tensor, "T J"], mask_kind: MaskKind = "causal"
 ) -> Float[Tensor, "T S"]:
-    """Return attention weights; zeros for a token that sees no key.
-
-    A `rotation` is applied to queries and keys, as in a layer with rotary positions.
-    """
+    """Return the attention weights; those of a token that sees no key are zeros."""
     queries, keys = tokens @ head.queries.T, tokens @ head.keys.T
     queries = queries if head.query_offset is None else queries + head.query_offset
     keys = keys if head.key_offset is None else keys + head.key_offset
-    queries, keys = queries[None, None], keys[None, None]
-    if rotation is not None:
-        queries, keys = rotate(queries, rotation), rotate(keys, rotation)
     positions = torch.arange(len(tokens))[None]
-    terms = ScoreTerms(queries=queries, keys=keys)
-    return attention_weights(terms, build_mask(order, positions, positions))[0, 0]
+    terms = ScoreTerms(queries=queries[None, None], keys=keys[None, None])
+    return attention_weights(terms, build_mask(mask_kind, positions, positions))[0, 0]
 
 
 def apply_heads(
-    heads: Sequence[Head], tokens: Float[Tensor, "T J"], order: MaskKind = "causal"
+    heads: Sequence[Head], tokens: Float[Tensor, "T J"], mask_kind: MaskKind = "causal"
 ) -> Float[Tensor, "T J"]:
     """Return the tokens after residual layers of one head each, without norms."""
     for head in heads:
         assert head.values is not None and head.output is not None, "the head has no values"
-        context = attention(head, tokens, order) @ (tokens @ head.values.T)
+        context = attention(head, tokens, mask_kind) @ (tokens @ head.values.T)
         tokens = tokens + context @ head.output.T
     return tokens
 
@@ -60,16 +47,6 @@ class Subspaces:
     content: range
     position: range
     scratch: range = range(0)
-
-    def __post_init__(self) -> None:
-        for name in ("content", "position", "scratch"):
-            part: range = getattr(self, name)
-            if part.step != 1 or not 0 <= part.start <= part.stop <= self.width:
-                raise UserError(
-                    f"subspace {name!r}: {part.start} to {part.stop} is outside the token "
-                    f"(expected 0 to {self.width})",
-                    fix="make the model wider or the part narrower",
-                )
 
 
 def concatenated_subspaces(content: int, position: int, scratch: int = 0) -> Subspaces:

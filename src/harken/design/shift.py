@@ -1,14 +1,15 @@
 """A head that attends T steps back, for any tokens.
 
     score(i, t) = s e_t . A e_i = s sum over the pairs of cos(w (i - T - t))
+    gap(d)      = sum over the pairs of 1 - cos(w d)
 
-A is the rotation by T (`waves.py`), so the score is largest at t = i - T and falls by s times the
-gap of the distance from there. A head of key width U holds U/2 pairs. With rotary positions the
-layer rotates queries and keys itself, and T is the angle between two constants:
+A is the rotation by T (`attention/sinusoids.py`), so the score is largest at t = i - T and falls by
+s gap(d) at the distance d from there. A head of key width U holds U/2 pairs. With rotary positions
+the layer rotates queries and keys itself, and T is the angle between two constants:
 
     b_K = (1, 0),  b_Q = s (cos w T, -sin w T)    in every pair
 
-The sharpness s follows from the tolerance, with n wrong keys and the smallest gap of a score:
+The sharpness s follows from the tolerance, with n wrong keys and their smallest gap:
 
     attention to the target = 1 / (1 + sum over wrong keys of exp(-s gap)) >= 1 - tolerance
     if s = log(n (1 - tolerance) / tolerance) / gap        (sufficient, not necessary)
@@ -19,77 +20,133 @@ Beyond the limit, rounding of the scores alone could double the attention to wro
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Real
 from torch import Tensor
 
 from harken.attention.masks import MaskKind
+from harken.attention.sinusoids import Sinusoids
 from harken.design.head import Head, Subspaces, projection, shared_subspaces, widen
-from harken.design.waves import Waves, choose_pairs, frequencies, gap_table, pair_rows, shift_matrix
 from harken.errors import UserError
 
 MAX_LENGTH = 2**16  # of the search for the largest length
 
 
-def check_sizes(
-    kind: str, offset: int, length: int, key_width: int | None, order: MaskKind
-) -> None:
-    """Reject an offset without a visible key, and a key width without a pair."""
-    first = 1 if order == "strictly_causal" else 0
-    if not first <= offset < length:
-        raise UserError(
-            f"{kind}: invalid offset {offset} in texts of {length} "
-            f"(expected {first} to {length - 1})",
-            fix="a text must be longer than the offset, and the key must be visible",
-        )
-    if key_width is not None and key_width < 2:
-        raise UserError(
-            f"{kind}: key width {key_width} is too small for a pair of waves (expected 2 or more)",
-            fix="choose a key width of 2 at least",
-        )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PositionalPlan:
+    """Base of the plans of heads that attend `offset` steps back in texts of up to `length`."""
+
+    kind: ClassVar[str]
+    basis: Sinusoids  # of the position vectors
+    offset: int
+    length: int
+    key_width: int | None = None  # U; by default the width of the basis
+    mask_kind: MaskKind = "causal"
+
+    def __post_init__(self) -> None:
+        if not self.min_offset <= self.offset < self.length:
+            raise UserError(
+                f"{self.kind}: invalid offset {self.offset} in texts of {self.length} "
+                f"(expected {self.min_offset} to {self.length - 1})",
+                fix="a text must be longer than the offset, and the key must be visible",
+            )
+        if self.key_width is not None and self.key_width < 2:
+            raise UserError(
+                f"{self.kind}: key width {self.key_width} is too small for a sine and a cosine",
+                fix="choose a key width of 2 at least",
+            )
+
+    @property
+    def min_offset(self) -> int:
+        """The smallest offset that a causal mask shows."""
+        return 1 if self.mask_kind == "strictly_causal" else 0
+
+    @property
+    def pair_count(self) -> int:
+        """The number of pairs that fit into the head."""
+        return min(self.basis.pairs, (self.key_width or self.basis.width) // 2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShiftPlan:
-    """Give 1 - tolerance to the key `offset` back, in texts of up to `length`."""
+class ShiftPlan(PositionalPlan):
+    """Give 1 - tolerance of the attention to the key `offset` steps back."""
 
-    waves: Waves
-    offset: int
-    length: int
+    kind: ClassVar[str] = "shift"
     tolerance: float = 0.01
-    key_width: int | None = None  # U; that of the waves if not given
-    order: MaskKind = "causal"
     precision: torch.dtype = torch.float32  # in which the head will run
 
     def __post_init__(self) -> None:
-        check_sizes("shift", self.offset, self.length, self.key_width, self.order)
+        PositionalPlan.__post_init__(self)
         if not 0 < self.tolerance < 1:
             raise UserError(
                 f"shift: invalid tolerance {self.tolerance} (expected a number between 0 and 1)",
                 fix="0.01 allows one percent of the attention on other keys",
             )
 
-    @property
-    def pair_count(self) -> int:
-        """The number of pairs that fit into the head."""
-        width = self.waves.width if self.key_width is None else self.key_width
-        return min(self.waves.pairs, width // 2)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShiftSolution:
     """Pairs and sharpness of a plan, and the resulting attention."""
 
+    plan: ShiftPlan
     pairs: tuple[int, ...]
     sharpness: float
-    gap: float  # between the target score and the best wrong one, at s = 1
-    attention: Float[Tensor, "T"]  # to the target key, of the queries offset … length - 1
+    gaps: Float[Tensor, "S"]  # of the score at s = 1, by the distance from the target key
+
+    @property
+    def gap(self) -> float:
+        """The gap between the target score and the best wrong one, at s = 1."""
+        return float(self.gaps[1:].min()) if len(self.gaps) > 1 else 1.0
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether the tolerance is met at every query, without rounding."""
+        return self.predicted >= 1 - self.plan.tolerance - 1e-12  # one gap may meet it exactly
 
     @property
     def predicted(self) -> float:
-        """Attention at the worst position."""
-        return float(self.attention.min())
+        """The attention to the target key at the worst query.
+
+        Every query sees an interval of distances from its target, so running sums are enough.
+        """
+        plan, length = self.plan, self.plan.length
+        around = torch.cat((self.gaps[1:].flip(0), self.gaps))
+        weights = torch.exp(-self.sharpness * around)
+        weights[length - 1] = 0.0  # the target key itself
+        running = torch.cat((weights.new_zeros(1), weights.cumsum(dim=0)))
+        farthest = torch.arange(length - plan.offset)  # distance of the first key
+        if plan.mask_kind == "bidirectional":
+            nearest = farthest - (length - 1)
+        else:
+            nearest = torch.full_like(farthest, plan.min_offset - plan.offset)
+        wrong = running[farthest + length] - running[nearest + length - 1]
+        return float((1 / (1 + wrong)).min())
+
+
+def score_gaps(
+    frequencies: Float[Tensor, "pairs"], distances: Real[Tensor, "S"]
+) -> Float[Tensor, "S pairs"]:
+    """Return 1 - cos(w d) for all distances d and frequencies w."""
+    angles = distances[:, None].double() * frequencies
+    return 2 * (angles / 2).sin().square()  # 1 - cos would cancel for low frequencies
+
+
+def choose_pairs(gaps: Float[Tensor, "S pairs"], count: int) -> tuple[int, ...]:
+    """Greedily choose the pairs that increase the smallest gap most; no pair decreases a gap."""
+    wrong, chosen = gaps[1:], list[int]()
+    if count >= gaps.shape[1]:
+        return tuple(range(gaps.shape[1]))
+    if not len(wrong):
+        return tuple(range(count))
+    total = torch.zeros(len(wrong), 1, dtype=torch.float64)
+    for _ in range(count):
+        smallest = (total + wrong).amin(dim=0)
+        smallest[chosen] = -1.0
+        chosen.append(int(smallest.argmax()))
+        total = total + wrong[:, chosen[-1:]]
+    return tuple(sorted(chosen))
 
 
 def required_sharpness(wrong: int, gap: float, tolerance: float) -> float:
@@ -103,55 +160,30 @@ def max_sharpness(largest: float, precision: torch.dtype) -> float:
     return math.log(2) / (largest * torch.finfo(precision).eps)
 
 
-def target_attention(
-    gaps: Float[Tensor, "S"], sharpness: float, order: MaskKind, offset: int, length: int
-) -> Float[Tensor, "T"]:
-    """Return attention to the key `offset` back, of the queries offset … length - 1.
-
-    Every query sees an interval of distances from the target key, so running sums are enough.
-    """
-    around = torch.cat((gaps[1:length].flip(0), gaps[:length]))
-    weights = torch.exp(-sharpness * around)
-    weights[length - 1] = 0.0  # the target key itself
-    running = torch.cat((weights.new_zeros(1), weights.cumsum(dim=0)))
-    farthest = torch.arange(length - offset)  # distance of the first key
-    if order == "bidirectional":
-        nearest = farthest - (length - 1)
-    else:
-        nearest = torch.full_like(farthest, -offset if order == "causal" else 1 - offset)
-    wrong = running[farthest + length] - running[nearest + length - 1]
-    return 1 / (1 + wrong)
-
-
 def sharpen(plan: ShiftPlan) -> ShiftSolution:
-    """Solve a plan, as sharp as the tolerance requires or the precision allows."""
-    every = gap_table(frequencies(plan.waves), plan.length)
-    pairs = choose_pairs(every, plan.pair_count)
-    gaps = every[:, list(pairs)].sum(dim=1)
-    gap = float(gaps[1:].min()) if plan.length > 1 else 1.0
+    """Choose the sharpness that the tolerance requires, or the largest that precision allows."""
+    gaps = score_gaps(plan.basis.frequencies, torch.arange(plan.length))
+    pairs = choose_pairs(gaps, plan.pair_count)
     sharpness = max_sharpness(float(len(pairs)), plan.precision)
-    if gap > 0:  # no sharpness suffices for a gap of 0
-        sharpness = min(required_sharpness(plan.length - 1, gap, plan.tolerance), sharpness)
-    attention = target_attention(gaps, sharpness, plan.order, plan.offset, plan.length)
-    return ShiftSolution(pairs=pairs, sharpness=sharpness, gap=gap, attention=attention)
-
-
-def is_feasible(plan: ShiftPlan) -> bool:
-    """Return whether the tolerance is met at every position, without rounding."""
-    return sharpen(plan).predicted >= 1 - plan.tolerance - 1e-12  # one gap may meet it exactly
+    total = gaps[:, list(pairs)].sum(dim=1)
+    solution = ShiftSolution(plan=plan, pairs=pairs, sharpness=sharpness, gaps=total)
+    if solution.gap <= 0:  # no sharpness suffices
+        return solution
+    required = required_sharpness(plan.length - 1, solution.gap, plan.tolerance)
+    return replace(solution, sharpness=min(required, sharpness))
 
 
 def largest_length(plan: ShiftPlan, *, max_length: int = MAX_LENGTH) -> int | None:
     """Return the longest feasible text, up to `max_length`; None if there is none.
 
-    The search halves intervals as if longer texts were always harder. With fewer pairs than waves,
-    each length has its own pairs, so a longer text may be feasible by chance.
+    The search halves intervals as if longer texts were always harder. With fewer pairs than the
+    basis has, each length has its own pairs, so a longer text may be feasible by chance.
     """
-    limit = min(max_length, plan.waves.span or max_length)
+    limit = min(max_length, plan.basis.span or max_length)
     fits, fails, trial = plan.offset, limit + 1, plan.offset + 1
     while fails - fits > 1:
         trial = min(max(trial, fits + 1), fails - 1)
-        if is_feasible(replace(plan, length=trial)):
+        if sharpen(replace(plan, length=trial)).is_feasible:
             fits, trial = trial, 2 * trial if fails > limit else (trial + fails) // 2
         else:
             fails, trial = trial, (fits + trial) // 2
@@ -160,63 +192,64 @@ def largest_length(plan: ShiftPlan, *, max_length: int = MAX_LENGTH) -> int | No
 
 def solve(plan: ShiftPlan) -> ShiftSolution:
     """Sharpen a plan, or raise an error that states the largest feasible length."""
-    span = plan.waves.span
+    span = plan.basis.span
     if span is not None and plan.length > span:
         raise UserError(
-            f"shift: texts of {plan.length} exceed the span {span} of the Fourier waves: longer "
+            f"shift: texts of {plan.length} exceed the span {span} of the Fourier basis: longer "
             "offsets are ambiguous",
             fix="make the span as long as the text",
         )
-    if is_feasible(plan):
-        return sharpen(plan)
+    solution = sharpen(plan)
+    if solution.is_feasible:
+        return solution
     reach = largest_length(plan, max_length=plan.length)
-    allows = "no text" if reach is None else f"texts of {reach} at most"
+    allowed = "no text" if reach is None else f"texts of {reach} at most"
     raise UserError(
-        f"shift: texts of {plan.length} are too long: {plan.pair_count} pairs of waves with "
+        f"shift: texts of {plan.length} are too long: {plan.pair_count} frequencies with "
         f"tolerance {plan.tolerance:g} in {str(plan.precision).removeprefix('torch.')} allow "
-        f"{allows}",
+        f"{allowed}",
         fix="increase the key width, the tolerance or the precision",
     )
 
 
 def shift(plan: ShiftPlan, subspaces: Subspaces | None = None) -> Head:
-    """Return the head for tokens whose `position` part holds these waves.
+    """Return the head for tokens whose `position` part is a vector of the basis.
 
     It copies the part `content` into `scratch` if there is one.
     """
-    subspaces = subspaces or shared_subspaces(plan.waves.width)
-    if len(subspaces.position) != plan.waves.width:
-        raise UserError(
-            f"shift: the position part has width {len(subspaces.position)} "
-            f"(expected {plan.waves.width}, the width of the waves)",
-            fix="make the two equal",
-        )
+    subspaces = subspaces or shared_subspaces(plan.basis.width)
+    assert len(subspaces.position) == plan.basis.width, "the basis fills the position part"
     solution = solve(plan)
-    return rotation_head(plan.waves, plan.offset, solution.pairs, solution.sharpness, subspaces)
+    return rotation_head(plan.basis, plan.offset, solution.pairs, solution.sharpness, subspaces)
 
 
 def rotation_head(
-    waves: Waves, offset: int, pairs: tuple[int, ...], sharpness: float, subspaces: Subspaces
+    basis: Sinusoids,
+    offset: int,
+    pairs: tuple[int, ...],
+    sharpness: float,
+    subspaces: Subspaces,
 ) -> Head:
     """Return a head that rotates these pairs by `offset`."""
-    rows, width = pair_rows(pairs), subspaces.width
-    keys = torch.eye(waves.width, dtype=torch.float64)[rows]
+    rows = (2 * torch.tensor(pairs)[:, None] + torch.arange(2)).flatten()
+    keys = torch.eye(basis.width, dtype=torch.float64)[rows]
+    part, width = subspaces.position, subspaces.width
     has_output = bool(subspaces.scratch)
     return Head(
-        queries=widen(sharpness * shift_matrix(waves, offset)[rows], subspaces.position, width),
-        keys=widen(keys, subspaces.position, width),
+        queries=widen(sharpness * basis.shift_matrix(offset)[rows], part, width),
+        keys=widen(keys, part, width),
         values=projection(subspaces.content, width) if has_output else None,
         output=projection(subspaces.scratch, width).T if has_output else None,
     )
 
 
 def rotary_shift(plan: ShiftPlan, width: int) -> Head:
-    """Return the head for a layer with rotary positions whose key width is that of the waves.
+    """Return the head for a layer with rotary positions whose key width is that of the basis.
 
     The layer holds every pair; pairs that are not used are zero.
     """
-    solution, half = solve(plan), plan.waves.pairs
-    angles = frequencies(plan.waves)[list(solution.pairs)] * plan.offset
+    solution, half = solve(plan), plan.basis.pairs
+    angles = plan.basis.frequencies[list(solution.pairs)] * plan.offset
     query, key = torch.zeros(2, 2 * half, dtype=torch.float64)
     first = torch.tensor(solution.pairs)  # a pair is an element and the one half a key further on
     query[first] = solution.sharpness * angles.cos()

@@ -25,14 +25,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.kernels import AttentionKernel
 from harken.attention.multihead import MultiHead
 from harken.attention.positions import Position
 from harken.errors import UserError
 from harken.inspection.activations import layer_names
-from harken.inspection.record import has_attention
+from harken.inspection.attention_calls import AttentionCall, has_attention, on_attention_calls
 from harken.inspection.refs import AttentionRef, FeedForwardRef, HeadRef, LayerRef, PositionRef
-from harken.inspection.sdpa import with_head_outputs
 from harken.layers.feedforward import FeedForward
 from harken.layers.transformer import Block
 
@@ -40,8 +38,8 @@ Result = TypeVar("Result")
 Change = Callable[[Tensor], Tensor]
 """The output of a part (B k T I of heads, else B T J) -> its replacement."""
 
-WritingPart = HeadRef | AttentionRef | FeedForwardRef | LayerRef
-ModelPart = WritingPart | PositionRef
+OutputPart = HeadRef | AttentionRef | FeedForwardRef | LayerRef
+ModelPart = OutputPart | PositionRef
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,9 +53,16 @@ class MeanActivations:
         return [HeadRef(name, head + 1) for name, count in counts.items() for head in range(count)]
 
 
+AblationMethod = Callable[[str, Tensor], Tensor]
+"""(path of a module, its output) -> the replacement, in a shape that expands to the output."""
+
+
 @dataclass(frozen=True, slots=True)
 class Zero:
     """Replace outputs by zeros."""
+
+    def __call__(self, module: str, output: Tensor) -> Tensor:
+        return torch.zeros_like(output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,11 @@ class Mean:
 
     means: MeanActivations
 
+    def __call__(self, module: str, output: Tensor) -> Tensor:
+        if module not in self.means.outputs:
+            raise ValueError(f"{module}: did not run in the sample of the means")
+        return self.means.outputs[module].to(output)
+
 
 @dataclass(frozen=True, slots=True)
 class Resample:
@@ -73,13 +83,17 @@ class Resample:
 
     seed: int = 0
 
+    def __call__(self, module: str, output: Tensor) -> Tensor:
+        return output[other_rows(len(output), self.seed).to(output.device)]
 
-How = Zero | Mean | Resample
+
 ZERO = Zero()
 
 
 @contextmanager
-def ablated(model: nn.Module, parts: Sequence[ModelPart], how: How = ZERO) -> Iterator[None]:
+def ablated(
+    model: nn.Module, parts: Sequence[ModelPart], how: AblationMethod = ZERO
+) -> Iterator[None]:
     """Remove these parts while the block runs."""
     with ExitStack() as undo:
         for part in dict.fromkeys(parts):
@@ -98,13 +112,18 @@ def with_outputs(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[No
     In other models than Harken's, a name is a member of a `nn.ModuleList`, or a module that calls
     `scaled_dot_product_attention`.
     """
-    foreign: dict[str, Change] = {}
+    heads: dict[str, Change] = {}
+    ran: dict[str, None] = {}
+
+    def handle(call: AttentionCall, output: Tensor) -> Tensor:
+        ran[call.name] = None
+        return heads[call.name](output) if call.name in heads else output
+
     with ExitStack() as undo:
         for name, change in changes.items():
             module = model.get_submodule(name)
             if isinstance(module, MultiHead):
-                undo.callback(setattr, module, "kernel", module.kernel)
-                module.kernel = _changed_kernel(module.kernel, change)
+                heads[name] = change
             elif isinstance(module, FeedForward):
                 hook = module.register_forward_hook(
                     lambda module, inputs, output, change=change: change(output)
@@ -119,10 +138,15 @@ def with_outputs(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[No
                     f"{type(module).__name__}"
                 )
             else:
-                foreign[name] = change
-        if foreign:
-            undo.enter_context(with_head_outputs(model, foreign))
+                heads[name] = change
+        if heads:
+            undo.enter_context(on_attention_calls(model, handle, names=heads, replaces=True))
         yield
+    if not has_attention(model) and ran and (missing := heads.keys() - ran):
+        raise UserError(
+            f"attention {min(missing)!r} did not run (expected one of {', '.join(ran)})",
+            fix="name one of these",
+        )
 
 
 def mean_activations(
@@ -147,15 +171,17 @@ def mean_activations(
 
 def layer_parts(model: nn.Module) -> list[LayerRef | AttentionRef | FeedForwardRef]:
     """Return every block, attention and feed-forward layer, in the order of the model."""
-    parts: list[LayerRef | AttentionRef | FeedForwardRef] = []
-    for name, module in model.named_modules():
-        if isinstance(module, Block):
-            parts.append(LayerRef(name))
-        elif isinstance(module, MultiHead):
-            parts.append(AttentionRef(name))
-        elif isinstance(module, FeedForward):
-            parts.append(FeedForwardRef(name))
-    return parts
+    refs: dict[type, Any] = {
+        Block: LayerRef,
+        MultiHead: AttentionRef,
+        FeedForward: FeedForwardRef,
+    }
+    return [
+        ref(name)
+        for name, module in model.named_modules()
+        for kind, ref in refs.items()
+        if isinstance(module, kind)
+    ]
 
 
 def position_parts(model: nn.Module) -> list[PositionRef]:
@@ -175,16 +201,9 @@ def other_rows(rows: int, seed: int) -> Int[Tensor, "rows"]:
     return others
 
 
-def _replacement(part: WritingPart, how: How, output: Tensor) -> Tensor:
+def _replacement(part: OutputPart, how: AblationMethod, output: Tensor) -> Tensor:
     """Return the output without the part; outputs of other heads stay the same."""
-    if isinstance(how, Zero):
-        other = torch.zeros_like(output)
-    elif isinstance(how, Resample):
-        other = output[other_rows(len(output), how.seed).to(output.device)]
-    elif part.module in how.means.outputs:
-        other = how.means.outputs[part.module].to(output)
-    else:
-        raise ValueError(f"{part.module}: did not run in the sample of the means")
+    other = how(part.module, output)
     if not isinstance(part, HeadRef):
         return other.expand_as(output)
     return torch.where(head_mask(part, output), other, output)
@@ -199,10 +218,6 @@ def head_mask(part: HeadRef, output: Float[Tensor, "B k T I"]) -> Tensor:
             fix="heads are counted from 1",
         )
     return (torch.arange(1, heads + 1, device=output.device) == part.head)[:, None, None]
-
-
-def _changed_kernel(kernel: AttentionKernel, change: Change) -> AttentionKernel:
-    return lambda terms, values, mask, dropout: change(kernel(terms, values, mask, dropout))
 
 
 def _change_residual(change: Change, module: nn.Module, inputs: Any, output: Any) -> Any:

@@ -5,7 +5,7 @@ the shape of their input: `transformer.h.*` of GPT-2, `model.layers.*` of Llama,
 of BERT, `stack.blocks.*` of Harken.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,7 +19,7 @@ from harken.errors import UserError
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ActivationRecord:
-    """The first input and output tensors of one call of a module; no input is None."""
+    """The first input tensor, if any, and the first output tensor of one call of a module."""
 
     name: str
     before: Tensor | None
@@ -39,52 +39,42 @@ def check_module(model: object) -> None:
 
 
 @contextmanager
-def on_activations(
+def record_activations(
     model: nn.Module,
-    outputs: str | Sequence[str],
+    patterns: Sequence[str],
     residual: bool,
-    on_output: Callable[[ActivationRecord], None],
-    on_residual: Callable[[ActivationRecord], None],
+    outputs: list[ActivationRecord],
+    layer_outputs: list[ActivationRecord],
 ) -> Iterator[None]:
-    """Call `on_output` for modules that match a pattern, `on_residual` for layers."""
-    names = [name for name, _ in model.named_modules() if name]
-    patterns = [outputs] if isinstance(outputs, str) else list(outputs)
+    """Append calls of modules that match a pattern to `outputs`, of layers to `layer_outputs`."""
+    modules = {name: module for name, module in model.named_modules() if name}
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
+        if not any(fnmatchcase(name, pattern) for name in modules):
             raise UserError(
                 f"outputs {pattern!r}: no such module (expected a path or pattern such as "
-                f"{names[-1] if names else ''!r})",
+                f"{next(reversed(modules), '')!r})",
                 fix="print the paths with model.named_modules()",
             )
     layers = layer_names(model) if residual else []
-    has_residual = False
 
-    def keep(
-        name: str, is_output: bool, module: nn.Module, args: Any, keywords: Any, output: Any
-    ) -> None:
-        nonlocal has_residual
+    def store(name: str, module: nn.Module, args: Any, keywords: Any, output: Any) -> None:
         before, after = first_tensor((*args, *keywords.values())), first_tensor(output)
         if after is None:
             return
-        activation = ActivationRecord(
-            name, None if before is None else before.detach(), after.detach()
-        )
-        if is_output:
-            on_output(activation)
+        before = None if before is None else before.detach()
+        activation = ActivationRecord(name, before, after.detach())
+        if any(fnmatchcase(name, pattern) for pattern in patterns):
+            outputs.append(activation)
         if name in layers and before is not None and before.shape == after.shape:
-            has_residual = True
-            on_residual(activation)
+            layer_outputs.append(activation)
 
     with ExitStack() as undo:
         for name, module in model.named_modules():
-            is_output = any(fnmatchcase(name, pattern) for pattern in patterns)
-            if is_output or name in layers:
-                hook = module.register_forward_hook(
-                    partial(keep, name, is_output), with_kwargs=True
-                )
+            if name in layers or any(fnmatchcase(name, pattern) for pattern in patterns):
+                hook = module.register_forward_hook(partial(store, name), with_kwargs=True)
                 undo.callback(hook.remove)
         yield
-    if residual and not has_residual:
+    if residual and not layer_outputs:
         raise UserError(
             f"{type(model).__name__}: no residual stream ran (expected layers in a nn.ModuleList "
             "with outputs of the shape of their inputs)",

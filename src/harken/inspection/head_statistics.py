@@ -48,9 +48,10 @@ class HeadStatistics:
     at_count: Int[Tensor, "offsets"]
 
     def __add__(self, other: "HeadStatistics") -> "HeadStatistics":
-        names = [field.name for field in fields(self)]
-        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
-        return HeadStatistics(**sums)
+        names = (field.name for field in fields(self))
+        return HeadStatistics(
+            **{name: getattr(self, name) + getattr(other, name) for name in names}
+        )
 
     @property
     def reach(self) -> int:
@@ -76,29 +77,29 @@ def head_statistics(
     reach: int = 32,
 ) -> HeadStatistics:
     """Measure a self-attention; if there are fewer queries than keys, they are the last ones."""
-    batch, _, time, places = weights.shape
+    batch, heads, queries, keys = weights.shape
     if present is None:
-        present = weights.new_ones(batch, places, dtype=torch.bool)
-    keys_at = present.cumsum(dim=1) - 1
-    queries_at = keys_at[:, places - time :]
-    counted = present[:, places - time :] & (weights.sum(dim=(1, 3)) > 0)
-    offsets = queries_at[:, :, None] - keys_at[:, None]
+        present = weights.new_ones(batch, keys, dtype=torch.bool)
+    key_positions = present.cumsum(dim=1) - 1
+    query_positions = key_positions[:, keys - queries :]
+    counted = present[:, keys - queries :] & (weights.sum(dim=(1, 3)) > 0)
+    offsets = query_positions[:, :, None] - key_positions[:, None]
     entropy = torch.special.entr(weights).sum(dim=-1)
-    even = (weights > 0).sum(dim=-1).to(weights.dtype).log()
-    first = (weights * (present & (keys_at == 0))[:, None, None]).sum(dim=-1)
-    there = counted[:, :, None] & present[:, None] & (offsets.abs() <= reach)
-    bins = offsets[there] + reach
-    at = weights.new_zeros(weights.shape[1], 2 * reach + 1)
+    uniform = (weights > 0).sum(dim=-1).to(weights.dtype).log()
+    first = (weights * (present & (key_positions == 0))[:, None, None]).sum(dim=-1)
+    in_reach = counted[:, :, None] & present[:, None] & (offsets.abs() <= reach)
+    bins = offsets[in_reach] + reach
+    at = weights.new_zeros(heads, 2 * reach + 1)
     return HeadStatistics(
         offset=_running_mean((weights * offsets[:, None]).sum(dim=-1), counted),
         distance=_running_mean((weights * offsets[:, None].abs()).sum(dim=-1), counted),
         entropy=_running_mean(entropy, counted),
         evenness=_running_mean(
-            entropy / even.clamp(min=torch.finfo(even.dtype).tiny),
-            counted & (even > 0).any(dim=1),
+            entropy / uniform.clamp(min=torch.finfo(uniform.dtype).tiny),
+            counted & (uniform > 0).any(dim=1),
         ),
-        first=_running_mean(first, counted & (queries_at > 0)),
-        at=at.index_add(1, bins, weights.transpose(0, 1)[:, there]),
+        first=_running_mean(first, counted & (query_positions > 0)),
+        at=at.index_add(1, bins, weights.transpose(0, 1)[:, in_reach]),
         at_count=torch.bincount(bins, minlength=2 * reach + 1),
     )
 

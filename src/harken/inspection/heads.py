@@ -160,9 +160,8 @@ def analyze_heads(
 
 def pattern_name(figures: dict[str, Any]) -> str:
     """Name a head after the tokens with much of its weight; the first token has least priority."""
-    names = ("previous", "itself", "next", "induction")
-    keys = {short: long for long, short in JSON_NAMES.items()}
-    near = max((figures.get(keys.get(name, name)) or 0.0, name) for name in names)
+    names = ("previous_token", "itself", "next_token", "induction")
+    near = max((figures.get(name) or 0.0, JSON_NAMES.get(name, name)) for name in names)
     for weight, name in (near, (figures.get("first") or 0.0, "first")):
         if weight >= MIN_PATTERN:
             return f"{name} {weight:.2f}"
@@ -178,8 +177,8 @@ def _is_sequence(model: nn.Module, name: str, weights: Tensor) -> bool:
     if input_path(model, name) is not None:
         return True
     parts = name.split(".")
-    above = [".".join(parts[:depth]) for depth in range(len(parts))]
-    if any(hasattr(model.get_submodule(path), "position") for path in above):
+    ancestors = [".".join(parts[:depth]) for depth in range(len(parts))]
+    if any(hasattr(model.get_submodule(path), "position") for path in ancestors):
         return False  # a model of Harken, which `input_path` knows
     return weights.shape[-2] == weights.shape[-1] and not is_cross_attention(name)
 

@@ -3,7 +3,7 @@
     share(part) = (metric(corrupted, output of part from clean) - metric(corrupted))
                 / (metric(clean)                                - metric(corrupted))
 
-The clean input runs once, and the output of every part is kept. The corrupted input runs once per
+The clean input runs once, and the output of every part is stored. The corrupted input runs once per
 part, with the output of this part replaced. A share of 1 restores the whole difference, 0 nothing.
 Shares need not sum to 1, since later parts read the outputs of earlier ones. The metric is a mean
 over rows. Attention that runs step by step (an RNN decoder, a cache) is patched step by step.
@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.errors import UserError
-from harken.inspection.ablation import WritingPart, head_mask, with_outputs
+from harken.inspection.ablation import OutputPart, head_mask, with_outputs
 from harken.inspection.refs import HeadRef
 
 Metric = Callable[[Tensor], Tensor]
@@ -33,7 +33,7 @@ class PatchingResult:
     metric: str
     clean: float
     corrupted: float
-    parts: Sequence[WritingPart]
+    parts: Sequence[OutputPart]
     shares: Float[Tensor, "parts"]
     positions: Float[Tensor, "parts T"] | None = None  # of each position alone, if requested
 
@@ -44,7 +44,7 @@ def patch_parts(
     clean: Int[Tensor, "B T"],
     corrupted: Int[Tensor, "B other"],
     metric: Metric,
-    parts: Sequence[WritingPart],
+    parts: Sequence[OutputPart],
     *,
     by_position: bool = False,
     name: str = "metric",
@@ -58,7 +58,7 @@ def patch_parts(
         )
     calls: dict[str, list[tuple[int, Tensor]]] = {part.module: [] for part in parts}
 
-    def keep(module: str, output: Tensor) -> Tensor:
+    def store(module: str, output: Tensor) -> Tensor:
         calls[module].append((length(module), output))
         return output
 
@@ -66,19 +66,20 @@ def patch_parts(
         """Return the number of positions of the calls so far."""
         return sum(output.shape[-2] for _, output in calls[module])
 
-    with with_outputs(model, {module: partial(keep, module) for module in calls}):
-        above = float(metric(clean).mean())
-    below = float(metric(corrupted).mean())
-    if above == below:
+    with with_outputs(model, {module: partial(store, module) for module in calls}):
+        clean_mean = float(metric(clean).mean())
+    corrupted_mean = float(metric(corrupted).mean())
+    if clean_mean == corrupted_mean:
         raise UserError(
-            f"the metric is {above} for both inputs, so nothing can be restored",
+            f"the metric is {clean_mean} for both inputs, so nothing can be restored",
             fix="choose other inputs, or another metric",
         )
 
-    def share(part: WritingPart, position: int | None) -> float:
+    def share(part: OutputPart, position: int | None) -> float:
         restore = partial(_restore, part, position, iter(calls[part.module]))
         with with_outputs(model, {part.module: restore}):
-            return (float(metric(corrupted).mean()) - below) / (above - below)
+            restored = float(metric(corrupted).mean()) - corrupted_mean
+        return restored / (clean_mean - corrupted_mean)
 
     positions = None
     if by_position:
@@ -86,7 +87,12 @@ def patch_parts(
         positions = torch.tensor(table, dtype=torch.float64)
     shares = torch.tensor([share(part, None) for part in parts], dtype=torch.float64)
     return PatchingResult(
-        metric=name, clean=above, corrupted=below, parts=parts, shares=shares, positions=positions
+        metric=name,
+        clean=clean_mean,
+        corrupted=corrupted_mean,
+        parts=parts,
+        shares=shares,
+        positions=positions,
     )
 
 
@@ -119,13 +125,13 @@ def next_token_metric(
 
 
 def _restore(
-    part: WritingPart, position: int | None, calls: Iterator[tuple[int, Tensor]], output: Tensor
+    part: OutputPart, position: int | None, calls: Iterator[tuple[int, Tensor]], output: Tensor
 ) -> Tensor:
     """Replace an output by that of the clean run's next call (start, output)."""
     start, clean = next(calls)
     positions = torch.arange(start, start + output.shape[-2], device=output.device)
     chosen = torch.ones_like(positions).bool() if position is None else positions == position
-    here = chosen[:, None]
+    is_patched = chosen[:, None]
     if isinstance(part, HeadRef):
-        here = here & head_mask(part, output)
-    return torch.where(here, clean, output)
+        is_patched = is_patched & head_mask(part, output)
+    return torch.where(is_patched, clean, output)

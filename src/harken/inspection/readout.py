@@ -8,7 +8,7 @@ The preferred offset is the d with the highest profile; its band are the offsets
 images). The variance of s over the keys of a query is a sum (law of total variance):
 
     position    variance of the mean over both tokens: independent of the input
-    mixed       of the rest of the mean over key tokens: positions that the query token selects
+    mixed       of the mean over key tokens minus that: positions that the query token selects
     content     of the key tokens
 
 The readout is exact in the first layer. In later layers it covers the direct path of tokens, from
@@ -41,7 +41,7 @@ class InputPath:
     position: Position
     norms: tuple[nn.Module, ...]  # in order
     table: Float[Tensor, "V J"]  # embeddings
-    order: MaskKind
+    mask_kind: MaskKind
     window: int | None
     first: bool  # no other layer comes before
 
@@ -70,16 +70,16 @@ def input_path(model: nn.Module, name: str) -> InputPath | None:
     """Return the path to an attention; None for cross-attention and images."""
     modules = dict(model.named_modules())
     steps = name.split(".")
-    above = [".".join(steps[:depth]) for depth in range(len(steps) - 1, -1, -1)]
-    attention, block = modules[name], modules[above[0]]
-    owner = next((modules[path] for path in above if hasattr(modules[path], "position")), None)
+    ancestors = [".".join(steps[:depth]) for depth in range(len(steps) - 1, -1, -1)]
+    attention, block = modules[name], modules[ancestors[0]]
+    owner = next((modules[path] for path in ancestors if hasattr(modules[path], "position")), None)
     if not isinstance(block, Block) or owner is None:
         return None
     position = owner.position
     assert isinstance(attention, MultiHead) and isinstance(position, Position)
     if attention.kind == "cross" or position.axes > 1:
         return None
-    blocks = modules[above[1]]
+    blocks = modules[ancestors[1]]
     assert isinstance(blocks, nn.ModuleList)
     earlier = [other for other in list(blocks)[: int(steps[-2])] if isinstance(other, Block)]
     first_norm = getattr(owner, "norm", None)
@@ -89,8 +89,8 @@ def input_path(model: nn.Module, name: str) -> InputPath | None:
     return InputPath(
         position=position,
         norms=tuple(norms),
-        table=_table(modules, above, position.token_width),
-        order=getattr(owner, "mask_kind", "causal" if block.is_decoder else "bidirectional"),
+        table=_table(modules, ancestors, position.token_width),
+        mask_kind=getattr(owner, "mask_kind", "causal" if block.is_decoder else "bidirectional"),
         window=getattr(owner, "window", None),
         first=not earlier and block.attention_is_first,
     )
@@ -102,14 +102,14 @@ def read_out(
 ) -> Readout:
     """Read out rows of `length`, over the queries that have a key at every offset."""
     means, content = _scores(attention, path, length, tokens, seed)
-    at, offsets = _queries_and_offsets(path, length)
-    keys = at[:, None] - offsets
+    queries, offsets = _queries_and_offsets(path, length)
+    rows, keys = queries[:, None], queries[:, None] - offsets
     # Index by offset instead of key: … k queries offsets.
-    means, content = means[:, :, at[:, None], keys], content[:, at[:, None], keys]
+    means, content = means[:, :, rows, keys], content[:, rows, keys]
     mean = means.mean(dim=0)
     by_position = mean.var(dim=-1, correction=0).mean(dim=-1)
-    rest = (means - mean).var(dim=-1, correction=0).mean(dim=-1)
-    by_both = rest.sum(dim=0) / max(len(rest) - 1, 1)
+    remaining = (means - mean).var(dim=-1, correction=0).mean(dim=-1)
+    by_both = remaining.sum(dim=0) / max(len(remaining) - 1, 1)
     by_content = content.mean(dim=(-2, -1))
     total = (by_position + by_both + by_content).clamp(min=torch.finfo(mean.dtype).tiny)
     profile = mean.mean(dim=1)
@@ -134,22 +134,23 @@ def _scores(
 
     The keys are one long row with several tokens at each position, as in a packed row.
     """
-    position, slots = path.position, torch.arange(length, device=path.table.device)[None]
+    position, positions = path.position, torch.arange(length, device=path.table.device)[None]
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randint(len(path.table), (2, tokens), generator=generator).to(slots.device)
+    drawn = torch.randint(len(path.table), (2, tokens), generator=generator).to(positions.device)
 
     def embed(rows: Int[Tensor, "tokens"]) -> Float[Tensor, "tokens T J"]:
-        states = position.embed(path.table[rows][:, None].expand(-1, length, -1), slots[..., None])
+        tokens = path.table[rows][:, None].expand(-1, length, -1)
+        states = position.embed(tokens, positions[..., None])
         for norm in path.norms:
             states = norm(states)
         return states
 
     queries, keys = map(embed, drawn)
-    keys_at = slots.repeat(1, tokens)
+    key_positions = positions.repeat(1, tokens)
     cached = attention.project_kv(
-        keys.reshape(1, tokens * length, -1), position.rotation(keys_at[..., None])
+        keys.reshape(1, tokens * length, -1), position.rotation(key_positions[..., None])
     )
-    context = attention_context(position, NO_MASK, slots, keys_at)
+    context = attention_context(position, NO_MASK, positions, key_positions)
     means, variances = [], []
     for query in queries:
         terms = attention.terms(query[None], cached, context)
@@ -167,16 +168,16 @@ def _queries_and_offsets(
     path: InputPath, length: int
 ) -> tuple[Int[Tensor, "queries"], Int[Tensor, "offsets"]]:
     """Return queries, and offsets at which each has a key other than the first token."""
-    if path.order == "bidirectional":
+    if path.mask_kind == "bidirectional":
         reach = (length - 1) // 3
         first, last = -reach, length - reach
     else:
         reach = (length - 1) // 2
-        first, last = (1 if path.order == "strictly_causal" else 0), length
-    at, offsets = torch.arange(reach + 1, last), torch.arange(first, reach + 1)
+        first, last = (1 if path.mask_kind == "strictly_causal" else 0), length
+    offsets = torch.arange(first, reach + 1)
     if path.window is not None:
         offsets = offsets[offsets.abs() <= path.window]
-    return at, offsets
+    return torch.arange(reach + 1, last), offsets
 
 
 def _run_length(high: Bool[Tensor, "k offsets"], peak: Int[Tensor, "k"]) -> Int[Tensor, "k"]:
@@ -188,10 +189,10 @@ def _run_length(high: Bool[Tensor, "k offsets"], peak: Int[Tensor, "k"]) -> Int[
     return torch.tensor(widths)
 
 
-def _table(modules: dict[str, nn.Module], above: list[str], width: int) -> Float[Tensor, "V J"]:
+def _table(modules: dict[str, nn.Module], ancestors: list[str], width: int) -> Float[Tensor, "V J"]:
     """Return the nearest embedding above the attention, with BERT's first segment; else zeros."""
     # An encoder may share the embedding of its decoder.
-    for parent in [*(modules[name] for name in above), *modules.values()]:
+    for parent in [*(modules[name] for name in ancestors), *modules.values()]:
         segments = [part for part in parent.children() if isinstance(part, SegmentEmbedding)]
         for table in parent.children():
             if isinstance(table, TokenEmbedding) and table.embedding_dim == width:

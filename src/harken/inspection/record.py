@@ -7,29 +7,30 @@
 Outputs of the model do not change, dropout included: the kernel of each attention runs as before,
 and the weights before dropout are computed in addition, without gradient. Attentions that are not
 selected have no overhead. If a model has a `MultiHead`, these are recorded; otherwise every call of
-PyTorch's `scaled_dot_product_attention` (`sdpa.py`). The additional memory of a call is at most
-eight blocks of `BLOCK` scores, and the keys of the selected heads (`benchmarks/recording.py`).
+PyTorch's `scaled_dot_product_attention` (`attention_calls.py`). The additional memory of a call is
+at most eight blocks of `BLOCK` scores, and the keys of the selected heads
+(`benchmarks/recording.py`).
 
 `search_attention.py` records hypotheses of a search, `store.py` records to disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from harken.attention.kernels import AttentionKernel, ScoreTerms, attention_weights
+from harken.attention.kernels import attention_weights
 from harken.attention.masks import Mask
 from harken.attention.multihead import MultiHead
 from harken.errors import UserError
-from harken.inspection.activations import ActivationRecord, check_module, on_activations
+from harken.inspection.activations import ActivationRecord, check_module, record_activations
+from harken.inspection.attention_calls import AttentionCall, on_attention_calls
+from harken.inspection.attention_calls import has_attention as has_attention
 from harken.inspection.refs import layer_of
-from harken.inspection.sdpa import SDPACall, on_sdpa
 
 BLOCK = 1 << 20  # scores at once, of all rows and heads
 
@@ -67,6 +68,12 @@ class Selection:
                     f"Selection: expected one or more different {name}, got {given}",
                     fix=f"leave {name} out to select all",
                 )
+
+    def matches(self, name: str) -> bool:
+        """Whether the attention at this path is selected."""
+        return (self.layers is None or layer_of(name) in self.layers) and (
+            self.paths is None or any(fnmatchcase(name, path) for path in self.paths)
+        )
 
 
 ALL = Selection()
@@ -143,8 +150,9 @@ def record(
             fix="pass for example harken.Selection(layers=(1,))",
         )
     records = Records()
+    patterns = [outputs] if isinstance(outputs, str) else outputs
     with (
-        on_activations(model, outputs, residual, records.outputs.append, records.residual.append),
+        record_activations(model, patterns, residual, records.outputs, records.residual),
         on_attention(model, selection, records.append),
     ):
         yield records
@@ -152,76 +160,40 @@ def record(
 
 @contextmanager
 def on_attention(
-    model: nn.Module, selection: Selection, tell: Callable[[AttentionRecord], None]
+    model: nn.Module, selection: Selection, on_record: Callable[[AttentionRecord], None]
 ) -> Iterator[None]:
-    """Call `tell` with every call of the selected attentions as it happens.
+    """Call `on_record` with every call of the selected attentions as it happens.
 
     Raises at the end of the block if attentions ran and no call matched the selection.
     """
+    matched: dict[str, bool] = {}  # attentions that ran -> whether they are selected
     lengths: list[int] = []  # queries of the calls without a selected step
-    has_matched = False
+    has_record = False
 
-    def report(name: str, *call: Any) -> None:
-        nonlocal has_matched
-        with torch.no_grad():
-            recorded = _recorded(name, selection, *call)
-        if isinstance(recorded, int):
-            lengths.append(recorded)
-        else:
-            has_matched = True
-            tell(recorded)
+    def handle(call: AttentionCall, output: Tensor) -> Tensor:
+        nonlocal has_record
+        matched[call.name] = selection.matches(call.name)
+        if matched[call.name]:
+            with torch.no_grad():
+                recorded = _recorded(call, selection)
+            if isinstance(recorded, int):
+                lengths.append(recorded)
+            else:
+                has_record = True
+                on_record(recorded)
+        return output
 
-    intercept = _on_kernels if has_attention(model) else _on_foreign
-    with intercept(model, selection, report):
+    names = attentions(model, selection) if has_attention(model) else ()
+    with on_attention_calls(model, handle, names=names):
         yield
-    if lengths and not has_matched:
+    if matched and not any(matched.values()):
+        raise _not_in_model(f"attention {selection.paths} in layers {selection.layers}", matched)
+    if lengths and not has_record:
         raise UserError(
             f"steps {selection.steps} match no query (expected steps below {max(lengths)}, the "
             "most queries of one call)",
             fix="choose smaller steps, or -1 for the last query of each call",
         )
-
-
-@contextmanager
-def _on_kernels(
-    model: nn.Module, selection: Selection, report: Callable[..., None]
-) -> Iterator[None]:
-    def recording(name: str, kernel: AttentionKernel) -> AttentionKernel:
-        def attend(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
-            output = kernel(terms, values, mask, dropout)
-            report(name, terms, values, mask)
-            return output
-
-        return attend
-
-    with ExitStack() as undo:
-        for name, module in attentions(model, selection).items():
-            undo.callback(setattr, module, "kernel", module.kernel)
-            module.kernel = recording(name, module.kernel)
-        yield
-
-
-@contextmanager
-def _on_foreign(
-    model: nn.Module, selection: Selection, report: Callable[..., None]
-) -> Iterator[None]:
-    ran: dict[str, bool] = {}
-
-    def handle(call: SDPACall, output: Tensor) -> Tensor:
-        ran[call.name] = _matches(call.name, selection)
-        if ran[call.name]:
-            report(call.name, call.terms, call.values, call.mask, call.sighted)
-        return output
-
-    with on_sdpa(model, handle):
-        yield
-    if ran and not any(ran.values()):
-        raise _not_in_model(f"attention {selection.paths} in layers {selection.layers}", ran)
-
-
-def has_attention(model: nn.Module) -> bool:
-    """Whether the model has a `MultiHead`."""
-    return any(isinstance(module, MultiHead) for module in model.modules())
 
 
 def attentions(model: nn.Module, selection: Selection = ALL) -> dict[str, MultiHead]:
@@ -238,7 +210,7 @@ def attentions(model: nn.Module, selection: Selection = ALL) -> dict[str, MultiH
     for path in selection.paths or ():
         if not any(fnmatchcase(name, path) for name in every):
             raise _not_in_model(f"attention {path!r}", every)
-    chosen = {name: module for name, module in every.items() if _matches(name, selection)}
+    chosen = {name: module for name, module in every.items() if selection.matches(name)}
     if not chosen:
         raise _not_in_model(f"attention {selection.paths} in layers {selection.layers}", every)
     return chosen
@@ -249,66 +221,61 @@ def cross_attentions(model: nn.Module) -> list[str]:
     return [name for name, module in attentions(model).items() if module.kind == "cross"]
 
 
-def _matches(name: str, selection: Selection) -> bool:
-    return (selection.layers is None or layer_of(name) in selection.layers) and (
-        selection.paths is None or any(fnmatchcase(name, path) for path in selection.paths)
-    )
-
-
-def _recorded(
-    name: str,
-    selection: Selection,
-    terms: ScoreTerms,
-    values: Tensor,
-    mask: Mask,
-    sighted: Float[Tensor, "#B #k T 1"] | None = None,
-) -> AttentionRecord | int:
+def _recorded(call: AttentionCall, selection: Selection) -> AttentionRecord | int:
     """Return the record of a call, or its number of queries if it has no selected step."""
+    terms, values = call.terms, call.values
     scored = terms.bias if terms.queries is None else terms.queries
     assert scored is not None, "a score has queries and keys, a bias, or both"
     count, time = max(scored.shape[1], values.shape[1]), scored.shape[2]
     numbers = range(1, count + 1) if selection.heads is None else selection.heads
     for number in numbers:
         if not 1 <= number <= count:
-            raise _not_in_model(f"head {number} in {name}", map(str, range(1, count + 1)))
+            raise _not_in_model(f"head {number} in {call.name}", map(str, range(1, count + 1)))
     heads = [number - 1 for number in numbers]
     steps: Sequence[int] = range(time)
     if selection.steps is not None:
         steps = list(dict.fromkeys(step % time for step in selection.steps if -time <= step < time))
         if not steps:
             return time
-    at = torch.tensor(steps, device=scored.device, dtype=torch.long)
+    queries = torch.tensor(steps, device=scored.device, dtype=torch.long)
     keys = _of_heads(terms.keys, heads, count)
     weights = scored.new_empty(values.shape[0], len(heads), len(steps), values.shape[2])
     # Block by block, so that only the result is quadratic in time.
-    rows = max(1, BLOCK // max(1, weights.shape[0] * len(heads) * weights.shape[3]))
-    for first in range(0, len(steps), rows):
-        part = at[first : first + rows]
-        queries, bias = (_rows(table, heads, part) for table in (terms.queries, terms.bias))
-        block = replace(terms, queries=queries, keys=keys, bias=bias)
-        visible = _mask_rows(mask, part, time, weights.shape[3])
-        weights[:, :, first : first + rows] = attention_weights(block, visible)
-    if (scale := _rows(sighted, heads, at)) is not None:
-        weights *= scale
+    size = max(1, BLOCK // max(1, weights.shape[0] * len(heads) * weights.shape[3]))
+    for first in range(0, len(steps), size):
+        rows = queries[first : first + size]
+        block = replace(
+            terms,
+            queries=_rows(terms.queries, heads, rows),
+            keys=keys,
+            bias=_rows(terms.bias, heads, rows),
+        )
+        mask = Mask(visible=_rows(call.mask.visible, heads, rows))
+        if call.mask.causal and mask.visible is None:  # without building the whole table
+            slots = torch.arange(weights.shape[3], device=rows.device)
+            visible = slots <= rows[:, None] + (weights.shape[3] - time)
+            mask = Mask(visible=visible[None, None])
+        weights[:, :, first : first + size] = attention_weights(block, mask)
     return AttentionRecord(
-        name,
+        call.name,
         weights,
         numbers,
         steps,
-        queries=_rows(terms.queries, heads, at) if selection.queries else None,
+        queries=_rows(terms.queries, heads, queries) if selection.queries else None,
         keys=keys if selection.keys else None,
         values=_of_heads(values, heads, count) if selection.values else None,
     )
 
 
 def _rows(
-    table: Float[Tensor, "#B #k T width"] | None, heads: Sequence[int], at: Int[Tensor, "rows"]
-) -> Float[Tensor, "#B chosen rows width"] | None:
-    """Select queries and heads; a bias may be the same for all heads."""
+    table: Shaped[Tensor, "#B #k #T width"] | None, heads: Sequence[int], rows: Int[Tensor, "rows"]
+) -> Shaped[Tensor, "#B #chosen #rows width"] | None:
+    """Select queries and heads; a bias or mask may be the same for all of either."""
     if table is None:
         return None
-    rows = table.detach()[:, :, at]
-    return rows if table.shape[1] == 1 else rows[:, list(heads)]
+    table = table.detach()
+    table = table if table.shape[2] == 1 else table[:, :, rows]
+    return table if table.shape[1] == 1 else table[:, list(heads)]
 
 
 def _of_heads(
@@ -321,16 +288,6 @@ def _of_heads(
     if kv_heads == count and list(heads) == list(range(count)):
         return shared.detach()
     return shared.detach()[:, [head * kv_heads // count for head in heads]]
-
-
-def _mask_rows(mask: Mask, at: Int[Tensor, "rows"], time: int, keys: int) -> Mask:
-    """Return the rows of a mask without building the whole table."""
-    if mask.visible is not None:
-        return mask if mask.visible.shape[2] == 1 else Mask(visible=mask.visible[:, :, at])
-    if not mask.causal:
-        return mask
-    slots = torch.arange(keys, device=at.device)
-    return Mask(visible=(slots <= at[:, None] + (keys - time))[None, None])
 
 
 def _not_in_model(part: str, existing: Iterable[str]) -> UserError:

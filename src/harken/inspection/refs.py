@@ -150,16 +150,6 @@ class HeadPattern(NamedTuple):
         )
 
 
-def parse_layers(option: str, text: str) -> list[HeadPattern]:
-    """Parse `1,L2,cross.L3`."""
-    return _parse(option, text, "L1")
-
-
-def parse_heads(option: str, text: str) -> list[HeadPattern]:
-    """Parse `2,L1.H3,cross.L2.H1`; a number alone is that head of every layer."""
-    return _parse(option, text, "L1.H3")
-
-
 def select_heads(
     module: str, count: int, layers: Collection[HeadPattern], heads: Collection[HeadPattern]
 ) -> list[int]:
@@ -173,23 +163,30 @@ def select_heads(
     ]
 
 
-def _parse(option: str, value: str, example: str) -> list[HeadPattern]:
-    """Parse numbers and names of the form of `example`, separated by commas."""
+def parse_patterns(part: Literal["layers", "heads"], value: str) -> list[HeadPattern]:
+    """Parse the option `--layers 1,L2,cross.L3` or `--heads 2,L1.H3,cross.L2.H1`.
+
+    A number alone is that layer of every stack, or that head of every layer.
+    """
     number = "([1-9][0-9]{0,5})"
-    name_pattern = example.replace("L1", f"L{number}").replace(".H3", rf"\.H{number}")
+    name, example = f"L{number}", "L1"
+    if part == "heads":
+        name, example = rf"{name}\.H{number}", "L1.H3"
     patterns = []
     for text in value.split(",") if value.strip() else ():
         text = text.strip()
         if re.fullmatch(number, text):
-            index, is_head = int(text), "H" in example
-            patterns.append(HeadPattern(head=index) if is_head else HeadPattern(layer=index))
-        elif matched := re.fullmatch(rf"(?:(encoder|decoder|cross)\.)?{name_pattern}", text):
+            is_head = part == "heads"
+            patterns.append(
+                HeadPattern(head=int(text)) if is_head else HeadPattern(layer=int(text))
+            )
+        elif matched := re.fullmatch(rf"(?:(encoder|decoder|cross)\.)?{name}", text):
             kind, *numbers = matched.groups()
             patterns.append(HeadPattern(cast(AttentionKind | None, kind), *map(int, numbers)))
         else:
             raise UserError(
-                f"{option}: expected a number from 1 or a name such as {example}, got "
+                f"--{part}: expected a number from 1 or a name such as {example}, got "
                 f"{text[:60]!r}",
-                fix=f"separate several with commas, such as {option} 1,{example}",
+                fix=f"separate several with commas, such as --{part} 1,{example}",
             )
     return patterns

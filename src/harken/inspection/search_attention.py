@@ -9,8 +9,8 @@ hypothesis that was cut at the maximum length has no row for `end`.
     self-attention of a decoder          k T T    lower triangular
     self-attention of a language model   k T S    the same after the keys of the prompt
 
-The search runs unchanged on a stepper that keeps the weights of every step and, for each row, its
-parent in the previous step. Rows without live or finished descendants are dropped.
+The search runs unchanged on a stepper that stores the weights of every step and the parent of each
+row in the previous step. Rows without active or finished descendants are dropped.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,8 +37,6 @@ from harken.inspection.record import (
     record,
 )
 from harken.inspection.refs import is_decoder_attention, is_encoder_attention
-
-LAST = 1 << 40  # after any query
 
 
 class StepAttention(NamedTuple):
@@ -73,26 +71,16 @@ def search_with_attention(
     """Search as `generate` does with a stepper that runs `model`, and record its attention."""
     beam = None if search.temperature is not None else max(search.beam, nbest)
     recorder = RecordingStepper(stepper, model, end=end, beam=beam, selection=selection)
-    rows = generate(
-        recorder,
-        prompts,
-        present,
-        search=search,
-        end=end,
-        max_tokens=max_tokens,
-        nbest=nbest,
-        keys=keys,
-    )
+    limits = {"end": end, "max_tokens": max_tokens, "nbest": nbest}
+    beams = generate(recorder, prompts, present, search=search, keys=keys, **limits)
     return [
         [
             AttendedHypothesis(
-                hypothesis.tokens,
-                hypothesis.log_probability,
-                recorder.attention(item, hypothesis.tokens),
+                found.tokens, found.log_probability, recorder.attention(item, found.tokens)
             )
-            for hypothesis in row
+            for found in beam
         ]
-        for item, row in enumerate(rows)
+        for item, beam in enumerate(beams)
     ]
 
 
@@ -122,9 +110,9 @@ def forced_cross_attention(
 class RecordedState(NamedTuple):
     """The state of the inner stepper, and the index of each row in the last step."""
 
-    own: Any
+    inner: Any
     step: int
-    place: Int[Tensor, "rows"]
+    rows: Int[Tensor, "rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +124,9 @@ class RecordedStep:
     may_end: Bool[Tensor, "rows"]
     weights: dict[str, Float[Tensor, "rows k S"]]
 
-    def of(self, places: Int[Tensor, "left"]) -> "RecordedStep":
-        weights = {name: part[places] for name, part in self.weights.items()}
-        return RecordedStep(
-            self.parents[places], self.tokens[places], self.may_end[places], weights
-        )
+    def select(self, rows: Int[Tensor, "selected"]) -> "RecordedStep":
+        weights = {name: part[rows] for name, part in self.weights.items()}
+        return RecordedStep(self.parents[rows], self.tokens[rows], self.may_end[rows], weights)
 
 
 class RecordingStepper:
@@ -173,12 +159,12 @@ class RecordingStepper:
                 )
             self._selection = replace(self._selection, layers=None, paths=tuple(names))
         self._steps: list[RecordedStep] = []
-        self._left = 0
+        self._rows_left = 0  # after the last pruning
 
     def prefill(
         self, tokens: Prompts, present: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, "B V"], RecordedState]:
-        self._present, self._steps, self._left = present, [], 0
+        self._present, self._steps, self._rows_left = present, [], 0
         items = torch.arange(len(tokens), device=tokens.device)
         last = (torch.arange(present.shape[1], device=tokens.device) * present).amax(dim=1)
         return self._run(lambda: self._stepper.prefill(tokens, present), items, items, last)
@@ -187,8 +173,7 @@ class RecordingStepper:
         self, tokens: Int[Tensor, "B"], state: RecordedState
     ) -> tuple[Float[Tensor, "B V"], RecordedState]:
         assert state.step == len(self._steps) - 1, "rows before the last step may be gone"
-        last = torch.full_like(tokens, LAST)
-        return self._run(lambda: self._stepper.step(tokens, state.own), state.place, tokens, last)
+        return self._run(lambda: self._stepper.step(tokens, state.inner), state.rows, tokens)
 
     def log_probs(self, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
         return self._stepper.log_probs(scores)
@@ -196,8 +181,8 @@ class RecordingStepper:
     def reorder(
         self, state: RecordedState, rows: Int[Tensor, "rows"], *, same_prompts: bool
     ) -> RecordedState:
-        own = self._stepper.reorder(state.own, rows, same_prompts=same_prompts)
-        return RecordedState(own, state.step, state.place[rows])
+        inner = self._stepper.reorder(state.inner, rows, same_prompts=same_prompts)
+        return RecordedState(inner, state.step, state.rows[rows])
 
     @property
     def rows(self) -> int:
@@ -206,63 +191,63 @@ class RecordingStepper:
     def attention(self, item: int, tokens: Sequence[int]) -> list[StepAttention]:
         """Return the attention of a hypothesis that the search returned."""
         # Samples that begin with the same tokens have separate rows for them.
-        alike = [torch.tensor([item], device=self._present.device)]
-        for step, token in zip(self._steps[1:], tokens, strict=False):
-            same = torch.isin(step.parents, alike[-1]) & (step.tokens == token)
-            assert same.any(), "the search did not keep this"
-            alike.append(same.nonzero()[:, 0])
-        places = [int(alike[-1][0])]
-        for step in reversed(self._steps[1 : len(alike)]):
-            places.insert(0, int(step.parents[places[0]]))
-        return [
-            StepAttention(name, self._block(name, item, places)) for name in self._steps[0].weights
-        ]
-
-    def _block(self, name: str, item: int, places: Sequence[int]) -> Float[Tensor, "k T S"]:
-        rows = [step.weights[name][at] for step, at in zip(self._steps, places, strict=False)]
-        longest = rows[-1].shape[1]
-        block = torch.stack([F.pad(row, (0, longest - row.shape[1])) for row in rows], dim=1)
-        if is_decoder_attention(name):
-            return block  # over generated tokens, without padding
-        present = self._present[item]
-        after = present.new_ones(longest - len(present))
-        return block[:, :, torch.cat((present, after))]
+        candidates = torch.tensor([item], device=self._present.device)
+        steps = self._steps[: len(tokens) + 1]
+        for step, token in zip(steps[1:], tokens, strict=False):
+            same = torch.isin(step.parents, candidates) & (step.tokens == token)
+            assert same.any(), "the search did not store this hypothesis"
+            candidates = same.nonzero()[:, 0]
+        rows = [int(candidates[0])]
+        for step in reversed(steps[1:]):
+            rows.insert(0, int(step.parents[rows[0]]))
+        attention = []
+        for name in steps[0].weights:
+            weights = [step.weights[name][row] for step, row in zip(steps, rows, strict=True)]
+            longest = weights[-1].shape[1]
+            table = torch.stack([F.pad(row, (0, longest - row.shape[1])) for row in weights], dim=1)
+            if not is_decoder_attention(name):  # there the keys are generated tokens only
+                present = self._present[item]
+                generated = present.new_ones(longest - len(present))
+                table = table[:, :, torch.cat((present, generated))]
+            attention.append(StepAttention(name, table))
+        return attention
 
     def _run(
         self,
         step: Callable[[], tuple[Tensor, Any]],
         parents: Int[Tensor, "B"],
         tokens: Int[Tensor, "B"],
-        last: Int[Tensor, "B"],
+        last: Int[Tensor, "B"] | None = None,
     ) -> tuple[Float[Tensor, "B V"], RecordedState]:
-        """Run one step; `last` is the query that predicts, at most the last one of the call."""
+        """Run one step; `last` is the query that predicts, by default the last one of the call."""
         weights: dict[str, Tensor] = {}
-        places = torch.arange(len(tokens), device=tokens.device)
+        rows = torch.arange(len(tokens), device=tokens.device)
 
-        def keep(call: AttentionRecord) -> None:
-            at = last.clamp(max=call.weights.shape[2] - 1)
-            weights[call.name] = call.weights[places, :, at]
+        def store(call: AttentionRecord) -> None:
+            final = call.weights.shape[2] - 1
+            query = final if last is None else last.clamp(max=final)
+            weights[call.name] = call.weights[rows, :, query]
 
-        with on_attention(self._model, self._selection, keep):
-            scores, own = step()
+        with on_attention(self._model, self._selection, store):
+            scores, inner = step()
         self._steps.append(RecordedStep(parents, tokens, self._may_end(scores), weights))
-        self._forget()
-        return scores, RecordedState(own, len(self._steps) - 1, places)
+        if self.rows >= 2 * self._rows_left:
+            self._prune()
+        return scores, RecordedState(inner, len(self._steps) - 1, rows)
 
     def _may_end(self, scores: Float[Tensor, "B V"]) -> Bool[Tensor, "B"]:
         if self._beam is None:
             return scores.new_ones(len(scores), dtype=torch.bool)
-        logs = self._stepper.log_probs(scores)
-        return (logs > logs[:, self._end, None]).sum(dim=1) < 2 * self._beam
+        log_probs = self._stepper.log_probs(scores)
+        return (log_probs > log_probs[:, self._end, None]).sum(dim=1) < 2 * self._beam
 
-    def _forget(self) -> None:
-        """Drop rows without live descendants whenever the number of rows has doubled."""
-        if self.rows < 2 * self._left:
-            return
-        # Keep the prompts, where lookups start, and the rows of the last step, which are alive.
-        for at in range(len(self._steps) - 2, 0, -1):
-            after, needed = self._steps[at + 1], self._steps[at].may_end.clone()
+    def _prune(self) -> None:
+        """Drop rows without descendants in the last step that may not have ended themselves."""
+        # Keep the prompts, where lookups start, and the rows of the last step, which are active.
+        for index in range(len(self._steps) - 2, 0, -1):
+            after, needed = self._steps[index + 1], self._steps[index].may_end.clone()
             needed[after.parents] = True
-            self._steps[at + 1] = replace(after, parents=(needed.cumsum(dim=0) - 1)[after.parents])
-            self._steps[at] = self._steps[at].of(needed.nonzero()[:, 0])
-        self._left = self.rows
+            new_index = needed.cumsum(dim=0) - 1
+            self._steps[index + 1] = replace(after, parents=new_index[after.parents])
+            self._steps[index] = self._steps[index].select(needed.nonzero()[:, 0])
+        self._rows_left = self.rows

@@ -8,7 +8,7 @@ from torch import nn
 
 from harken.errors import UserError
 from harken.inspection.ablation import (
-    How,
+    AblationMethod,
     Mean,
     ModelPart,
     Resample,
@@ -83,7 +83,9 @@ def ablation_study(
             fix="choose other parts (command line: --what), or a run whose model has attention",
         )
     metric, sample = next(iter(before.samples.items()))
-    replacement: How = Zero() if how == "zero" else Mean(means) if how == "mean" else Resample(seed)
+    replacement: AblationMethod = (
+        Zero() if how == "zero" else Mean(means) if how == "mean" else Resample(seed)
+    )
     results: list[AblatedPart] = []
     for number, part in enumerate(parts, start=1):
         with ablated(model, [part], replacement):

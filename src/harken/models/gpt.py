@@ -19,7 +19,7 @@ from harken.attention.masks import CAUSAL, Mask, build_mask
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig, model_width
 from harken.config import MAX_LAYERS, bounded
-from harken.design.start import InitHeadConfig, init_heads, stack_sites
+from harken.design.install import InitHeadConfig, init_heads, stack_sites
 from harken.layers.dropout import Dropout
 from harken.layers.embedding import OutputLinear, TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig

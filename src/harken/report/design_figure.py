@@ -20,8 +20,7 @@ _BOTTOM = _TOP + _SIZE
 
 def draw_design(designed: "Design", path: Path, *, title: str) -> None:
     """Write SVG or PNG, depending on the suffix of `path`."""
-    weights = designed.attention(designed.length).numpy()  # [queries, keys]
-    targets = designed.targets(designed.length).numpy()
+    weights, targets = designed.attention().numpy(), designed.targets.numpy()  # [queries, keys]
     query = int(np.flatnonzero(targets.any(axis=1))[-1])
     keys: list[int] = np.flatnonzero(targets[query]).tolist()
     first, last = max(0, keys[0] - _CONTEXT), min(len(targets) - 1, keys[-1] + _CONTEXT)

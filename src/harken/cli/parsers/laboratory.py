@@ -43,9 +43,9 @@ def _design_options(parser: argparse.ArgumentParser, kind: str) -> None:
         add("--base", type=float, default=10000.0, help="Base of the sinusoids (10000)")
         add("--span", type=int, help="Period of the Fourier basis (default: the length)")
     if kind in ("shift", "band"):
-        orders = ("causal", "strictly_causal", "bidirectional")
+        masks = ("causal", "strictly_causal", "bidirectional")
         add("--offset", type=int, default=1, help="Number of steps back (1)")
-        add("--mask", dest="order", choices=orders, default="causal", help="Mask (causal)")
+        add("--mask", dest="mask_kind", choices=masks, default="causal", help="Mask (causal)")
     if kind == "band":
         add("--band", type=float, default=8.0, help="Approximate number of offsets (8)")
         add("--sharpness", type=float, default=1.0, help="Factor that narrows the band (1)")

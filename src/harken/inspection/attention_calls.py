@@ -1,19 +1,19 @@
-"""Intercept the attention of models that Harken did not build.
+"""Intercept the attention calls of a model.
 
-`on_sdpa` calls a handler for every call of `scaled_dot_product_attention` in a `forward` of the
-model: Hugging Face models with `attn_implementation="sdpa"` (their default),
-`nn.MultiheadAttention`, `nn.TransformerEncoderLayer`, or a direct call. The name of a call is the
-path of the innermost running module, such as `transformer.h.0.attn`.
+In a model with `MultiHead` layers, their kernels are replaced while a block runs. In other models
+every call of `scaled_dot_product_attention` in a `forward` is intercepted: Hugging Face models with
+`attn_implementation="sdpa"` (their default), `nn.MultiheadAttention`, `nn.TransformerEncoderLayer`,
+or a direct call. The name of such a call is the path of the innermost running module, such as
+`transformer.h.0.attn`.
 
 The fused inference kernel of `nn.MultiheadAttention` is off within the block, so that outputs
-change by rounding. Where it returns weights, its result is kept and the function is called in
+change by rounding. If it returns weights, its result is used and the function is called in
 addition. Models compiled before the block and kernels of other libraries are not intercepted.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +21,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from harken.attention.kernels import ScoreTerms
+from harken.attention.kernels import AttentionKernel, ScoreTerms
 from harken.attention.masks import CAUSAL, NO_MASK, Mask
+from harken.attention.multihead import MultiHead
 from harken.errors import UserError
 
 SDPA = F.scaled_dot_product_attention
@@ -31,27 +32,56 @@ FIX = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class SDPACall:
-    """The arguments of one call, as Harken's kernels take them."""
+class AttentionCall(NamedTuple):
+    """The arguments of a kernel in one call of an attention; `name` is its path in the model."""
 
     name: str
     terms: ScoreTerms
-    values: Float[Tensor, "B groups S I"]
+    values: Float[Tensor, "B kv_heads S I"]
     mask: Mask
-    sighted: Float[Tensor, "#B #k T 1"] | None  # 0 for queries that see no key, else 1
 
 
-Handler = Callable[[SDPACall, Tensor], Tensor]
+Handler = Callable[[AttentionCall, Tensor], Tensor]
 """(call, its output B k T I) -> the output to use in its place."""
 
 
-@contextmanager
-def on_sdpa(model: nn.Module, handle: Handler, *, replaces: bool = False) -> Iterator[None]:
-    """Pass every call in the model through `handle`, which may change outputs if `replaces`.
+def has_attention(model: nn.Module) -> bool:
+    """Whether the model has a `MultiHead`."""
+    return any(isinstance(module, MultiHead) for module in model.modules())
 
-    Raises `UserError` at the end of the block if the model ran without any such call.
+
+@contextmanager
+def on_attention_calls(
+    model: nn.Module, handle: Handler, *, names: Collection[str] = (), replaces: bool = False
+) -> Iterator[None]:
+    """Pass the output of attention calls through `handle`, which may change it if `replaces`.
+
+    The calls are those of the named `MultiHead` layers. In a model without `MultiHead` they are all
+    calls of PyTorch's function, and `UserError` is raised if the model ran without any.
     """
+    if not has_attention(model):
+        with _on_sdpa(model, handle, replaces):
+            yield
+        return
+
+    def intercepted(name: str, kernel: AttentionKernel) -> AttentionKernel:
+        def attend(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
+            output = kernel(terms, values, mask, dropout)
+            return handle(AttentionCall(name, terms, values, mask), output)
+
+        return attend
+
+    with ExitStack() as undo:
+        for name in names:
+            module = model.get_submodule(name)
+            assert isinstance(module, MultiHead)
+            undo.callback(setattr, module, "kernel", module.kernel)
+            module.kernel = intercepted(name, module.kernel)
+        yield
+
+
+@contextmanager
+def _on_sdpa(model: nn.Module, handle: Handler, replaces: bool) -> Iterator[None]:
     running: list[str] = []
     mode, has_run = _Mode(running, handle, replaces), False
 
@@ -79,28 +109,6 @@ def on_sdpa(model: nn.Module, handle: Handler, *, replaces: bool = False) -> Ite
             "or a call of torch.nn.functional.scaled_dot_product_attention)",
             fix=FIX,
         )
-
-
-@contextmanager
-def with_head_outputs(
-    model: nn.Module, changes: Mapping[str, Callable[[Tensor], Tensor]]
-) -> Iterator[None]:
-    """Pass the output B k T I of the named attentions through their changes."""
-    ran: dict[str, None] = {}
-
-    def handle(call: SDPACall, output: Tensor) -> Tensor:
-        ran[call.name] = None
-        change = changes.get(call.name)
-        return output if change is None else change(output)
-
-    with on_sdpa(model, handle, replaces=True):
-        yield
-    for name in changes:
-        if ran and name not in ran:
-            raise UserError(
-                f"attention {name!r} did not run (expected one of {', '.join(ran)})",
-                fix="name one of these",
-            )
 
 
 class _Mode(TorchFunctionMode):
@@ -161,39 +169,34 @@ class _Mode(TorchFunctionMode):
         output = attend(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-        mask, bias, sighted = _mask(query, key, attn_mask, is_causal)
+        mask, bias = _mask_and_bias(query, key, attn_mask, is_causal)
         tensors = [_four_axes(tensor) for tensor in (query, key, value)]
         batch = max(map(len, tensors))
         queries, keys, values = (tensor.expand(batch, -1, -1, -1) for tensor in tensors)
         scale = queries.shape[-1] ** -0.5 if scale is None else scale
         terms = ScoreTerms(queries=queries, keys=keys, scale=scale, bias=bias)
-        name, shaped = self._running[-1], _four_axes(output)
-        call = SDPACall(name=name, terms=terms, values=values, mask=mask, sighted=sighted)
-        handled = self._handle(call, shaped)
+        shaped = _four_axes(output)
+        handled = self._handle(AttentionCall(self._running[-1], terms, values, mask), shaped)
         return output if handled is shaped else handled.reshape(output.shape)
 
 
-def _mask(
+def _mask_and_bias(
     query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool
-) -> tuple[Mask, Tensor | None, Tensor | None]:
-    """Return mask, bias, and 0 for queries that see no key (else 1)."""
+) -> tuple[Mask, Tensor | None]:
     times = query.shape[-2], key.shape[-2]
     if is_causal and times[0] == times[1]:
-        return CAUSAL, None, None
+        return CAUSAL, None
     if is_causal:  # the first query is aligned with the first key, unlike in a cache
-        visible = torch.ones(1, 1, *times, dtype=torch.bool, device=query.device).tril()
-        return Mask(visible=visible), None, None
+        return Mask(visible=query.new_ones(1, 1, *times, dtype=torch.bool).tril()), None
     if attn_mask is None:
-        return NO_MASK, None, None
+        return NO_MASK, None
     table = attn_mask.reshape((1,) * (query.dim() - attn_mask.dim()) + attn_mask.shape)
     leading = query.shape[:-2] if query.dim() > 4 else table.shape[:-2]
     table = _four_axes(table.expand(*leading, *times))
-    if table.dtype == torch.bool and table.shape[1] == 1:
-        return Mask(visible=table), None, None
     if table.dtype == torch.bool:
-        table = query.new_zeros(()).masked_fill(~table, -torch.inf)
-    blind = table.isneginf().all(dim=-1, keepdim=True)
-    return NO_MASK, table.masked_fill(blind, 0.0), (~blind).to(query)
+        return Mask(visible=table), None
+    # Softmax of a row of minus infinities would be NaN.
+    return Mask(visible=~table.isneginf().all(dim=-1, keepdim=True)), table
 
 
 def _four_axes(tensor: Tensor) -> Tensor:

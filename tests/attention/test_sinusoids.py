@@ -10,35 +10,29 @@ from torch.testing import assert_close
 
 from harken.attention.positions import FourierConfig, SinusoidConfig
 from harken.attention.relative import PositionSizes
-from harken.design.waves import (
-    Waves,
-    choose_pairs,
-    frequencies,
-    gap_table,
-    shift_matrix,
-    wave_vectors,
-)
+from harken.attention.sinusoids import Sinusoids
+from harken.design.shift import choose_pairs, score_gaps
 from harken.errors import UserError
 
-BOTH = [Waves(width=14), Waves(kind="fourier", width=14, span=53)]
-every_basis = pytest.mark.parametrize("waves", BOTH, ids=["sinusoid", "fourier"])
+BOTH = [Sinusoids(width=14), Sinusoids(kind="fourier", width=14, span=53)]
+every_basis = pytest.mark.parametrize("basis", BOTH, ids=["sinusoid", "fourier"])
 
 
 @every_basis
-def test_vectors_equal_those_of_models(waves: Waves) -> None:
-    config = SinusoidConfig() if waves.span is None else FourierConfig(span=waves.span)
+def test_vectors_equal_those_of_models(basis: Sinusoids) -> None:
+    config = SinusoidConfig() if basis.span is None else FourierConfig(span=basis.span)
     sizes = PositionSizes(width=14, key_width=2, heads=1, length=53)
     theirs = config.build(sizes).vectors(torch.arange(53)[None, :, None])[0]
-    assert_close(wave_vectors(waves, 53), theirs.double(), rtol=0, atol=1e-4)
+    assert_close(basis.vectors(53), theirs.double(), rtol=0, atol=1e-4)
 
 
 @given(st.integers(-97, 97), st.integers(1, 11), st.integers(0, 89), st.booleans())
 @settings(max_examples=60)
 def test_shift_is_a_rotation(offset: int, pairs: int, at: int, fourier: bool) -> None:
     span = 101 if fourier else None
-    waves = Waves(kind="fourier" if fourier else "sinusoid", width=2 * pairs, span=span)
-    matrix = shift_matrix(waves, offset)
-    both = wave_vectors(waves, 300)
+    basis = Sinusoids(kind="fourier" if fourier else "sinusoid", width=2 * pairs, span=span)
+    matrix = basis.shift_matrix(offset)
+    both = basis.vectors(300)
     start = at + max(offset, 0)
     assert_close(matrix @ both[start], both[start - offset], rtol=0, atol=1e-10)
     assert_close(matrix @ matrix.T, torch.eye(2 * pairs, dtype=torch.float64), rtol=0, atol=1e-12)
@@ -47,8 +41,11 @@ def test_shift_is_a_rotation(offset: int, pairs: int, at: int, fourier: bool) ->
 def test_blocks_are_those_of_the_documents() -> None:
     """Sine first: [[cos, -sin], [sin, cos]]; cosine first the sines change their signs."""
     offset, width = 3, 6
-    for waves, sign in ((Waves(width=6), 1), (Waves(kind="fourier", width=6, span=7), -1)):
-        matrix = shift_matrix(waves, offset)
+    for basis, sign in (
+        (Sinusoids(width=6), 1),
+        (Sinusoids(kind="fourier", width=6, span=7), -1),
+    ):
+        matrix = basis.shift_matrix(offset)
         for i in range(3):
             angle = (
                 offset / 10000 ** (2 * i / width) if sign > 0 else math.pi * (i + 1) * offset / 7
@@ -64,16 +61,16 @@ def test_blocks_are_those_of_the_documents() -> None:
 
 
 @every_basis
-def test_gap_is_the_drop_of_the_inner_product(waves: Waves) -> None:
-    vectors = wave_vectors(waves, 53)
-    gaps = gap_table(frequencies(waves), 53).sum(dim=1)
+def test_gap_is_the_drop_of_the_inner_product(basis: Sinusoids) -> None:
+    vectors = basis.vectors(53)
+    gaps = score_gaps(basis.frequencies, torch.arange(53)).sum(dim=1)
     for distance in (0, 1, 7, 41):
         lost = vectors[47] @ vectors[47] - vectors[47] @ vectors[47 - distance]
         assert float(gaps[distance]) == pytest.approx(float(lost), abs=1e-12)
 
 
 def test_chosen_pairs_have_a_larger_gap() -> None:
-    gaps = gap_table(frequencies(Waves(width=64)), 512)
+    gaps = score_gaps(Sinusoids(width=64).frequencies, torch.arange(512))
     chosen = choose_pairs(gaps, 3)
     assert len(set(chosen)) == 3
     smallest = float(gaps[1:, list(chosen)].sum(dim=1).min())
@@ -90,6 +87,6 @@ def test_chosen_pairs_have_a_larger_gap() -> None:
         ({"width": 6, "kind": "fourier"}, "span"),
     ],
 )
-def test_invalid_waves(invalid: dict, message: str) -> None:
+def test_invalid_bases(invalid: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Waves(**invalid)
+        Sinusoids(**invalid)

@@ -1,4 +1,4 @@
-"""A start in a recipe makes a head of a new model attend as designed."""
+"""`model.init_heads` makes a head of a new model attend as designed."""
 
 import pytest
 import torch
@@ -17,15 +17,14 @@ from harken.attention.scores import (
     ScaledConfig,
     SynthesizerConfig,
 )
+from harken.attention.sinusoids import Sinusoids
 from harken.design.head import attention
-from harken.design.start import (
+from harken.design.install import (
     InitHeadConfig,
     design_head,
     init_heads,
-    normed_positions,
     stack_sites,
 )
-from harken.design.waves import Waves, wave_vectors
 from harken.errors import UserError
 from harken.inspection.record import record
 from harken.layers.norm import NormConfig
@@ -79,7 +78,7 @@ def test_shift_with_contents_and_norms(position, score, norm: str) -> None:
     assert to_right(recorded_attention(model, 1, 2)) > 0.98
     assert to_right(recorded_attention(model, 1, 1)) < 0.2
     site = sites(model)[0]
-    assert to_right(attention(design_head(site, SHIFT), normed_positions(site))) >= 0.99
+    assert to_right(attention(design_head(site, SHIFT), site.normed_positions())) >= 0.99
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
@@ -110,7 +109,7 @@ def test_band_is_as_wide_after_an_rms_norm() -> None:
 
 
 def _row(head) -> torch.Tensor:
-    return attention(head, wave_vectors(Waves(width=48), LENGTH))[-1]
+    return attention(head, Sinusoids(width=48).vectors(LENGTH))[-1]
 
 
 def test_frozen_head_is_restored() -> None:
@@ -148,12 +147,12 @@ def test_frozen_head_can_be_changed_in_eval_mode() -> None:
         (RelativeConfig(), "one table for all layers"),
     ],
 )
-def test_positions_without_waves_are_rejected(position, message: str) -> None:
+def test_positions_without_sinusoids_are_rejected(position, message: str) -> None:
     with pytest.raises(UserError, match=message):
         init_heads(sites(model_of(position)), [SHIFT])
 
 
-def test_other_rejected_starts() -> None:
+def test_other_rejected_heads() -> None:
     with pytest.raises(UserError, match="expected 1 to 2"):
         init_heads(sites(model_of()), [InitHeadConfig(layer=3)])
     with pytest.raises(UserError, match="head 4 is not in layer 1"):

@@ -1,0 +1,93 @@
+"""Sines and cosines of positions, and the rotation of each pair that shifts a position.
+
+    sinusoid   e_t[2i] = sin(w_i t),  e_t[2i+1] = cos(w_i t),   w_i = base^(-2i/J)
+    fourier    e_t[2i] = cos(w_i t),  e_t[2i+1] = sin(w_i t),   w_i = pi (i+1) / span
+    shift      e_{t-T} = A e_t,   A rotates each pair by b = w_i T
+
+Sine first, the block of A is [[cos b, -sin b], [sin b, cos b]]; cosine first, the sines change
+their signs. A is key-first, e_tau . A e_t; the merged matrix of `merging.py` is query-first, so it
+is A transposed.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from harken.errors import UserError
+
+
+def angles(
+    positions: Int[Tensor, "#B T"], width: int, base: float, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "#B T pairs"]:
+    """Return t / base^(2i / width). With less precision, large positions would not be distinct."""
+    exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
+    angle: Tensor = positions[..., None].to(dtype) * base**-exponents
+    return angle
+
+
+def interleave(
+    even: Float[Tensor, "*B T pairs"], odd: Float[Tensor, "*B T pairs"], width: int
+) -> Float[Tensor, "*B T J"]:
+    """Return even[0], odd[0], even[1], odd[1], … up to the width."""
+    return torch.stack((even, odd), dim=-1).flatten(start_dim=-2)[..., :width]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sinusoids:
+    """A basis of position vectors; `base` belongs to `sinusoid`, `span` to `fourier`."""
+
+    kind: Literal["sinusoid", "fourier"] = "sinusoid"
+    width: int
+    base: float = 10000.0
+    span: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.width < 2 or self.width % 2:
+            raise UserError(
+                f"sinusoids: width must be even and at least 2 (got {self.width})",
+                fix="make the width of the positions even",
+            )
+        if not 1 < self.base < math.inf:
+            raise UserError(
+                f"sinusoids: base must be above 1 (got {self.base:g})",
+                fix="10000 is the usual base",
+            )
+        if (self.kind == "fourier") != (self.span is not None):
+            raise UserError(
+                f"sinusoids: only kind 'fourier' needs a span (got {self.kind!r} with {self.span})",
+                fix="give the span with 'fourier', or leave it out",
+            )
+
+    @property
+    def pairs(self) -> int:
+        return self.width // 2
+
+    @property
+    def frequencies(self) -> Float[Tensor, "pairs"]:
+        """w_i, in radians per step."""
+        indices = torch.arange(self.pairs, dtype=torch.float64)
+        if self.span is not None:
+            return math.pi * (indices + 1) / self.span
+        return torch.pow(self.base, -2 * indices / self.width)
+
+    def vectors(self, length: int) -> Float[Tensor, "T J"]:
+        """Return e_0, e_1, … as rows."""
+        phases = torch.arange(length, dtype=torch.float64)[:, None] * self.frequencies
+        first, second = phases.sin(), phases.cos()
+        if self.kind == "fourier":
+            first, second = second, first
+        return interleave(first, second, self.width)
+
+    def shift_matrix(self, offset: int) -> Float[Tensor, "J J"]:
+        """Return A with e_{t - offset} = A e_t for every t."""
+        phases = self.frequencies * offset
+        sines = phases.sin() if self.kind == "sinusoid" else -phases.sin()
+        matrix = torch.zeros(self.width, self.width, dtype=torch.float64)
+        even = torch.arange(0, self.width, 2)
+        matrix[even, even] = matrix[even + 1, even + 1] = phases.cos()
+        matrix[even, even + 1], matrix[even + 1, even] = -sines, sines
+        return matrix
