@@ -144,7 +144,7 @@ def blanks(spread: float) -> Draw:
         counts = np.stack((random.gamma(0.5 * words, mean / 0.5), words), axis=1)
         return Sample(
             counts=counts,
-            figure=lambda sums: np.exp(ratio(sums)),
+            metric=lambda sums: np.exp(ratio(sums)),
             unit="perplexity",
             link=LOG_LOG,
         )

@@ -97,7 +97,7 @@ def test_resamples_are_corpora_of_their_own() -> None:
     for name, sample in samples.items():
         sums = np.stack([sample.counts[rows].sum(axis=0) for rows in drawn])
         expected = [scores[name] for scores in reference]
-        np.testing.assert_allclose(sample.figure(sums), expected, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(sample.metric(sums), expected, rtol=0, atol=1e-9)
         assert len(set(expected)) > 30
     smoothed = samples["bleu"].counts[[1, 4]]
     assert (smoothed[:, 5] == 0).any()

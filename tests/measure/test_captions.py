@@ -100,7 +100,7 @@ def test_resamples_are_corpora_of_their_own() -> None:
             ]
             for rows in drawn
         ]
-        np.testing.assert_allclose(sample.figure(sums), expected, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(sample.metric(sums), expected, rtol=0, atol=1e-9)
         assert len(set(expected)) > 7
 
 

@@ -198,7 +198,7 @@ def test_figures_of_resamples_equal_jiwer() -> None:
         expected = [
             process([output[at] for at in rows], [written[at] for at in rows]) for rows in drawn
         ]
-        np.testing.assert_allclose(samples[name].figure(sums), expected, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(samples[name].metric(sums), expected, rtol=0, atol=1e-12)
 
 
 def test_interval_equals_a_bootstrap() -> None:
@@ -265,5 +265,5 @@ def test_unequal_numbers_of_texts_are_refused() -> None:
 
 def test_no_floating_point_warning() -> None:
     with np.errstate(all="raise"):
-        figure = rate_of([0], [EditCounts()]).figure
+        figure = rate_of([0], [EditCounts()]).metric
         assert figure(np.array([[0.0, 0.0], [3.0, 0.0], [1.0, 4.0]])).tolist() == [0, 3, 0.25]

@@ -21,8 +21,8 @@ from harken.measure.interval import (
     ratio,
     share,
     share_within,
-    signed,
-    signed_interval,
+    format_difference,
+    format_difference_interval,
 )
 from harken.measure.perplexity import mean_bits, mean_nats, perplexity
 
@@ -218,10 +218,10 @@ def test_a_metric_of_unequal_parts_stays_within_its_scale() -> None:
 
 def test_values_as_text() -> None:
     assert format_value(0.125, "error") == "12.5 %"
-    assert signed(-0.125, "error") == "-12.5"
+    assert format_difference(-0.125, "error") == "-12.5"
     assert format_interval(Estimate(0.5, 0.25, 0.75)) == "25.0 % - 75.0 %"
-    assert signed_interval(-0.01, 0.02, "share") == "-1.0 to +2.0"
-    assert signed_interval(None, None, "nats") == "n/a"
+    assert format_difference_interval(-0.01, 0.02, "share") == "-1.0 to +2.0"
+    assert format_difference_interval(None, None, "nats") == "n/a"
 
 
 def test_a_ratio_without_counts_is_nan() -> None:

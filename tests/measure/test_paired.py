@@ -76,8 +76,8 @@ def test_p_is_that_of_every_exchange() -> None:
     exact = float((every >= every[0] - 1e-12).mean())
     assert 0.05 < exact < 0.5
     result = difference(
-        Sample(counts=first, figure=squared, unit="points", averaged=False),
-        Sample(counts=second, figure=squared, unit="points", averaged=False),
+        Sample(counts=first, metric=squared, unit="points", averaged=False),
+        Sample(counts=second, metric=squared, unit="points", averaged=False),
         seed=3,
     )
     assert result.p == pytest.approx(exact, abs=chance_of(exact))
@@ -120,12 +120,12 @@ def test_one_example_has_no_interval() -> None:
 def test_exchanges_without_a_value_count_against_a_difference() -> None:
     """Each system is measured on the example that it chose; an exchange may leave none."""
     first, second = (
-        Sample(counts=np.array(counts), unit="seconds", chosen=True)
+        Sample(counts=np.array(counts), unit="seconds", selective=True)
         for counts in ([[3.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]])
     )
     result = difference(first, second)
     assert (result.value, result.p) == (-2.0, 1.0)
-    nothing = Sample(counts=np.zeros((2, 2)), unit="seconds", chosen=True)
+    nothing = Sample(counts=np.zeros((2, 2)), unit="seconds", selective=True)
     assert not comparable(first, nothing)
 
 
@@ -222,7 +222,7 @@ def test_what_was_counted_must_be_the_same_in_each_example() -> None:
     assert comparable(known, share_within([2, 2, 2], [5, 5, 4]))
     assert not comparable(known, share_within([1, 2, 3], [5, 4, 5]))
     own = [
-        Sample(counts=np.array(counts), figure=ratio, chosen=True)
+        Sample(counts=np.array(counts), metric=ratio, selective=True)
         for counts in ([[1.0, 1.0], [0.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]])
     ]
     assert comparable(*own)  # what each chose to answer

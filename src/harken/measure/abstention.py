@@ -101,7 +101,7 @@ def _among(
 ) -> Sample:
     """Return the share of true outcomes among the answered questions."""
     counts = np.stack((outcomes & answered, answered), axis=1).astype(np.float64)
-    return Sample(counts=counts, unit=unit, link=LOGIT, proportion=True, chosen=True)
+    return Sample(counts=counts, unit=unit, link=LOGIT, binary=True, selective=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

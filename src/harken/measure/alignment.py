@@ -229,9 +229,9 @@ def alignment_samples(counts: LinkCounts) -> dict[str, Sample]:
     """Return AER, precision and recall of `link_counts`."""
     return {
         "aer": Sample(
-            counts=counts, figure=alignment_error_rate, unit="error", link=LOGIT, averaged=False
+            counts=counts, metric=alignment_error_rate, unit="error", link=LOGIT, averaged=False
         ),
-        "precision": Sample(counts=counts[:, 1:3], link=LOGIT, chosen=True),
+        "precision": Sample(counts=counts[:, 1:3], link=LOGIT, selective=True),
         "recall": Sample(counts=counts[:, [0, 3]], link=LOGIT),
     }
 

@@ -22,13 +22,13 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from harken.measure.interval import LOGIT_POINTS, Counts, Figure, Sample
+from harken.measure.interval import LOGIT_POINTS, Counts, MetricFunction, Sample
 
 CHARACTERS = CHRF.CHAR_ORDER
 RECALL = CHRF.BETA**2  # how much more recall weighs than precision
 
 Sums = Float[np.ndarray, "rows parts"]
-Figures = Float[np.ndarray, "rows"]
+Scores = Float[np.ndarray, "rows"]
 
 
 def translation_samples(
@@ -55,9 +55,9 @@ def translation_samples(
     return samples, notes
 
 
-def corpus_score(counts: Counts, figure: Figure) -> Sample:
+def corpus_score(counts: Counts, metric: MetricFunction) -> Sample:
     """Return a sample of a score from 0 to 100 that is a function of sums over sentences."""
-    return Sample(counts=counts, figure=figure, unit="points", link=LOGIT_POINTS, averaged=False)
+    return Sample(counts=counts, metric=metric, unit="points", link=LOGIT_POINTS, averaged=False)
 
 
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
@@ -81,7 +81,7 @@ def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], *, tokeniz
     return np.array(rows, dtype=np.float64)
 
 
-def bleu(sums: Sums) -> Figures:
+def bleu(sums: Sums) -> Scores:
     """Return BLEU in points, smoothed where an order has no match; 0 without any matched word."""
     matches, totals = sums[:, 2 : 2 + ORDERS], sums[:, 2 + ORDERS :]
     smoothed = np.where(matches > 0, matches, 0.5 ** np.cumsum(matches == 0, axis=1))
@@ -91,14 +91,14 @@ def bleu(sums: Sums) -> Figures:
 
 
 def bleu_points(
-    written: Figures,
-    expected: Figures,
+    written: Scores,
+    expected: Scores,
     precisions: Float[np.ndarray, "rows orders"],
     defined: Bool[np.ndarray, "rows"],
-) -> Figures:
+) -> Scores:
     """Return the geometric mean of precisions times the brevity penalty; 0 where undefined."""
     brevity = np.divide(expected, written, out=np.ones_like(written), where=written > 0)
-    points: Figures = 100 * np.exp(np.minimum(0, 1 - brevity) + np.log(precisions).mean(axis=1))
+    points: Scores = 100 * np.exp(np.minimum(0, 1 - brevity) + np.log(precisions).mean(axis=1))
     return np.where(defined, points, 0.0)
 
 
@@ -116,7 +116,7 @@ def chrf_counts(hypotheses: Sequence[str], references: Sequence[str]) -> Counts:
     return np.array(rows, dtype=np.float64)
 
 
-def chrf(sums: Sums) -> Figures:
+def chrf(sums: Sums) -> Scores:
     """Return chrF in points, of the orders that both sides are long enough for."""
     written, expected, matches = sums[:, 0::3], sums[:, 1::3], sums[:, 2::3]
     present = (written > 0) & (expected > 0)
@@ -126,7 +126,7 @@ def chrf(sums: Sums) -> Figures:
         for of in (written, expected)
     )
     below = RECALL * precision + recall
-    points: Figures = np.divide(
+    points: Scores = np.divide(
         100 * (1 + RECALL) * precision * recall, below, out=np.zeros_like(below), where=below > 0
     )
     return points

@@ -84,7 +84,7 @@ def box_samples(
 def mean_over_words(name: str, images: Sequence[Sequence[BoxHit]]) -> Sample:
     """Return the mean of a metric over the words that the system wrote correctly."""
     rows = [(sum(getattr(hit, name) for hit in hits), len(hits)) for hits in images]
-    return Sample(counts=np.array(rows, dtype=np.float64), link=LOGIT, chosen=True)
+    return Sample(counts=np.array(rows, dtype=np.float64), link=LOGIT, selective=True)
 
 
 def box_hit(weights: Float[np.ndarray, "places"], within: Bool[np.ndarray, "places"]) -> BoxHit:

@@ -45,7 +45,7 @@ def calibration_error(scored: ScoredAnswers) -> Sample:
     counts = np.hstack((gaps, np.ones((len(scored), 1))))
     return CalibrationSample(
         counts=counts,
-        figure=lambda sums: np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1],
+        metric=lambda sums: np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1],
         unit="error",
         variances=variances_by_bin(scored),
     )

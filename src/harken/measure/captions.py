@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harken.measure.bleu import Figures, Sums, bleu_points, corpus_score
+from harken.measure.bleu import Scores, Sums, bleu_points, corpus_score
 from harken.measure.interval import Counts, Sample, share
 
 Words = Sequence[str]
@@ -109,7 +109,7 @@ def caption_bleu_counts(captions: Sequence[Words], references: Sequence[Sequence
     return np.array(rows, dtype=np.float64)
 
 
-def caption_bleu(sums: Sums) -> Figures:
+def caption_bleu(sums: Sums) -> Scores:
     """Return BLEU in points from sums of the columns of `caption_bleu_counts`."""
     matches, totals = sums[:, 2::2], sums[:, 3::2]
     precisions = np.divide(matches, totals, out=np.ones_like(totals), where=matches > 0)

@@ -72,7 +72,7 @@ class ClozeMetrics:
         counts = self._counts(-filled.true_logs)
         return Sample(
             counts=counts,
-            figure=lambda sums: np.exp(ratio(sums)),
+            metric=lambda sums: np.exp(ratio(sums)),
             unit="perplexity",
             link=LOG_LOG,
         )

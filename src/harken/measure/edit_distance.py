@@ -185,7 +185,7 @@ def rate_of(
     counts = np.array([counted, [counts.reference_units for counts in edits]], dtype=np.float64).T
     return Sample(
         counts=counts,
-        figure=lambda sums: sums[:, 0] / np.maximum(sums[:, 1], 1.0),
+        metric=lambda sums: sums[:, 0] / np.maximum(sums[:, 1], 1.0),
         unit="error",
         link=link,
     )

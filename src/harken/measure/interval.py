@@ -37,7 +37,7 @@ UNDEFINED = "n/a"
 
 Counts = Float[np.ndarray, "examples parts"]
 Values = Float[np.ndarray, "values"]
-Figure = Callable[[Float[np.ndarray, "rows parts"]], Float[np.ndarray, "rows"]]
+MetricFunction = Callable[[Float[np.ndarray, "rows parts"]], Float[np.ndarray, "rows"]]
 Interval = tuple[float | None, float | None]
 
 
@@ -73,18 +73,18 @@ def format_interval(estimate: Estimate) -> str:
     return f"{low} - {high}"
 
 
-def signed(value: float, unit: Unit) -> str:
+def format_difference(value: float, unit: Unit) -> str:
     """Return a difference as text; differences of shares are in percentage points."""
     decimals = 3 if unit in THREE_DECIMALS else 1
     rounded = round(100 * value if unit in SHARES else value, decimals)
     return f"{rounded + 0.0:+.{decimals}f}"  # never -0.0
 
 
-def signed_interval(low: float | None, high: float | None, unit: Unit) -> str:
+def format_difference_interval(low: float | None, high: float | None, unit: Unit) -> str:
     """Return the interval of a difference as text."""
     if low is None or high is None:
         return UNDEFINED
-    return f"{signed(low, unit)} to {signed(high, unit)}"
+    return f"{format_difference(low, unit)} to {format_difference(high, unit)}"
 
 
 class LinkFunction(NamedTuple):
@@ -124,24 +124,24 @@ def ratio(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Sample:
-    """Counts of every example, and the metric (`figure`) as a function of their sums.
+    """Counts of every example, and the metric (`metric`) as a function of their sums.
 
     The last column of the counts is the denominator of the metric, unless `averaged` is false.
     """
 
     counts: Counts
-    figure: Figure = ratio
+    metric: MetricFunction = ratio
     unit: Unit = "share"
     link: LinkFunction = LOG
-    proportion: bool = False  # counts are (0, 1) or (1, 1); (0, 0) is left out
+    binary: bool = False  # counts are (0, 1) or (1, 1); (0, 0) is left out
     ordered: bool = False  # examples are consecutive pieces of one text
     averaged: bool = True
-    chosen: bool = False  # the denominator depends on the predictions
+    selective: bool = False  # the denominator depends on the predictions
 
     @property
     def value(self) -> float:
         """Return the value on all examples, NaN where it is undefined."""
-        return float(self.figure(self.counts.sum(axis=0, keepdims=True))[0])
+        return float(self.metric(self.counts.sum(axis=0, keepdims=True))[0])
 
     def estimate(self) -> Estimate:
         value, (low, high) = self.value, self.interval()
@@ -151,11 +151,11 @@ class Sample:
     def interval(self) -> Interval:
         """Return both ends of the 95 % interval, or None for both."""
         counts, value = self.counts[self.counts.any(axis=1)], self.value
-        if self.proportion and len(counts) > 1:
+        if self.binary and len(counts) > 1:
             right, counted = counts.sum(axis=0)
             return lower_bound(right, counted, TAIL), upper_bound(right, counted, TAIL)
         if self.ordered:
-            counts = block_sums(counts, leave_one_out(self.figure, counts))
+            counts = block_sums(counts, leave_one_out(self.metric, counts))
         if len(counts) < 2 or not math.isfinite(value):
             return None, None
         boundary = self._boundary_interval(value, len(counts))
@@ -174,7 +174,7 @@ class Sample:
         return None
 
     def _jackknife(self, counts: Counts, value: float) -> Interval:
-        without = leave_one_out(self.figure, counts)
+        without = leave_one_out(self.metric, counts)
         with np.errstate(divide="ignore", invalid="ignore"):
             center = float(self.link.forward(np.array([value]))[0])
             scaled = self.link.forward(without)
@@ -194,9 +194,9 @@ class Sample:
             return None, None
 
 
-def leave_one_out(figure: Figure, counts: Counts) -> Values:
+def leave_one_out(metric: MetricFunction, counts: Counts) -> Values:
     """Return the metric without each example in turn."""
-    return figure(counts.sum(axis=0) - counts)
+    return metric(counts.sum(axis=0) - counts)
 
 
 def jackknife_error(without: Values) -> float:
@@ -249,7 +249,7 @@ def share(outcomes: Sequence[bool], unit: Unit = "share") -> Sample:
     """Return the share of true outcomes among independent ones."""
     right = np.asarray(outcomes, dtype=np.float64)
     counts = np.stack((right, np.ones_like(right)), axis=1)
-    return Sample(counts=counts, unit=unit, link=LOGIT, proportion=True)
+    return Sample(counts=counts, unit=unit, link=LOGIT, binary=True)
 
 
 def share_within(right: Sequence[int], counted: Sequence[int]) -> Sample:

@@ -63,7 +63,7 @@ def comparable(first: Sample, second: Sample) -> bool:
     if not math.isfinite(first.value) or not math.isfinite(second.value):
         return False
     counted = first.counts[:, -1] == second.counts[:, -1]
-    return not first.averaged or first.chosen or bool(counted.all())
+    return not first.averaged or first.selective or bool(counted.all())
 
 
 def difference(first: Sample, second: Sample, seed: int = 0) -> Difference:
@@ -88,8 +88,8 @@ def difference(first: Sample, second: Sample, seed: int = 0) -> Difference:
 
 def _without_each(first: Sample, second: Sample) -> Float[np.ndarray, "examples"]:
     """Return the difference without each example in turn."""
-    before = leave_one_out(first.figure, first.counts)
-    gains: np.ndarray = leave_one_out(second.figure, second.counts) - before
+    before = leave_one_out(first.metric, first.counts)
+    gains: np.ndarray = leave_one_out(second.metric, second.counts) - before
     return gains
 
 
@@ -126,5 +126,5 @@ def exchanged(first: Sample, second: Sample, seed: int) -> Float[np.ndarray, "ex
         [random.binomial(times, 0.5, size=(size, len(times))) @ gains for size in sizes]
     )
     before, after = first.counts.sum(axis=0), second.counts.sum(axis=0)
-    differences: np.ndarray = second.figure(after - moved) - first.figure(before + moved)
+    differences: np.ndarray = second.metric(after - moved) - first.metric(before + moved)
     return differences

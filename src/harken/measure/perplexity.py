@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from harken.measure.interval import LOG, LOG_LOG, Figure, Sample, Unit, ratio
+from harken.measure.interval import LOG, LOG_LOG, MetricFunction, Sample, Unit, ratio
 
 MAX_EXPONENT = 700.0  # exp of it is finite, as JSON requires
 
@@ -36,9 +36,9 @@ def perplexity(nats: PerExample, counted: PerExample) -> Sample:
     )
 
 
-def _sample(nats: PerExample, counted: PerExample, figure: Figure, unit: Unit) -> Sample:
+def _sample(nats: PerExample, counted: PerExample, metric: MetricFunction, unit: Unit) -> Sample:
     counts, link = np.stack((nats, counted), axis=1), LOG_LOG if unit == "perplexity" else LOG
-    return Sample(counts=counts, figure=figure, unit=unit, link=link, ordered=True)
+    return Sample(counts=counts, metric=metric, unit=unit, link=link, ordered=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

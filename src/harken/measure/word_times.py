@@ -36,7 +36,7 @@ def time_error(
                 error = (true[at].start + true[at].end) / 2
                 error -= (times[other].start + times[other].end) / 2
                 row += (abs(error), 1)
-    return Sample(counts=counts, unit="seconds", chosen=True)
+    return Sample(counts=counts, unit="seconds", selective=True)
 
 
 def attention_in_words(
@@ -55,4 +55,4 @@ def attention_in_words(
         ]
         right.append(sum(inside))
         counted.append(len(inside))
-    return replace(share_within(right, counted), chosen=True)
+    return replace(share_within(right, counted), selective=True)
