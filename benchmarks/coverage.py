@@ -31,9 +31,9 @@ from harken.measure.bleu import bleu, chrf, corpus_score
 from harken.measure.calibration import calibration_error
 from harken.measure.captions import mean_points
 from harken.measure.edit_distance import EditCounts, rate_of
-from harken.measure.interval import LOG_LOG, Sample, ratio, share, share_within
+from harken.measure.interval import Sample, share, share_within
 from harken.measure.paired import difference
-from harken.measure.perplexity import perplexity
+from harken.measure.perplexity import loss_sample
 from harken.measure.scored_answers import score_answers
 
 Draw = Callable[[np.random.Generator, int], Sample]
@@ -141,13 +141,8 @@ def blanks(spread: float) -> Draw:
     def draw(random: np.random.Generator, n: int) -> Sample:
         words = lengths(random, n).astype(np.float64)
         mean = 3 * np.exp(random.normal(0, spread, n))
-        counts = np.stack((random.gamma(0.5 * words, mean / 0.5), words), axis=1)
-        return Sample(
-            counts=counts,
-            metric=lambda sums: np.exp(ratio(sums)),
-            unit="perplexity",
-            link=LOG_LOG,
-        )
+        nats = random.gamma(0.5 * words, mean / 0.5)
+        return loss_sample(nats, words, "perplexity", ordered=False)
 
     return draw
 
@@ -168,7 +163,8 @@ def text(correlation: float) -> Draw:
     def draw(random: np.random.Generator, n: int) -> Sample:
         drift = autoregressive(random, correlation, n)
         tokens = random.integers(40, 80, n).astype(np.float64)
-        return perplexity(random.gamma(tokens / 2, 6 * np.exp(0.2 * drift)), tokens)
+        nats = random.gamma(tokens / 2, 6 * np.exp(0.2 * drift))
+        return loss_sample(nats, tokens, "perplexity")
 
     return draw
 
@@ -320,7 +316,9 @@ def two_language_models(correlation: float) -> DrawTwo:
         drift = autoregressive(random, correlation, n)
         tokens = np.full(n, 60.0)
         nats = random.gamma(tokens / 2, 6.0)
-        return perplexity(nats, tokens), perplexity(nats + 9 * drift, tokens)
+        pair = (nats, nats + 9 * drift)
+        first, second = (loss_sample(values, tokens, "perplexity") for values in pair)
+        return first, second
 
     return draw
 

@@ -25,22 +25,25 @@ FILLED = ClozePredictions(
 def test_figures() -> None:
     metrics = ClozeMetrics(LINES, CHOSEN)
     assert metrics.accuracy(FILLED).counts.tolist() == [[1, 3], [1, 2]]
-    assert metrics.top5_accuracy(FILLED).counts.tolist() == [[2, 3], [1, 2]]
+    assert metrics.accuracy(FILLED, 5).counts.tolist() == [[2, 3], [1, 2]]
     assert metrics.accuracy(FILLED).value == pytest.approx(2 / 5)
     nats = -sum(math.log(probability) for probability in (0.5, 0.25, 0.1, 0.8, 0.02)) / 5
-    assert metrics.nats(FILLED).value == pytest.approx(nats)
-    assert metrics.perplexity(FILLED).value == pytest.approx(math.exp(nats))
-    assert (metrics.nats(FILLED).unit, metrics.perplexity(FILLED).unit) == ("nats", "perplexity")
+    assert metrics.loss(FILLED, "nats").value == pytest.approx(nats)
+    assert metrics.loss(FILLED, "perplexity").value == pytest.approx(math.exp(nats))
+    assert (metrics.loss(FILLED, "nats").unit, metrics.loss(FILLED, "perplexity").unit) == (
+        "nats",
+        "perplexity",
+    )
     low, high = (
-        metrics.perplexity(FILLED).estimate().low,
-        metrics.perplexity(FILLED).estimate().high,
+        metrics.loss(FILLED, "perplexity").estimate().low,
+        metrics.loss(FILLED, "perplexity").estimate().high,
     )
     assert low < math.exp(nats) < high
 
 
 def test_only_the_five_most_probable_count() -> None:
     six = FILLED._replace(words=np.array([[9, 8, 7, 6, 5, 4]] * 5))
-    assert ClozeMetrics(LINES, CHOSEN).top5_accuracy(six).counts.tolist() == [[2, 3], [1, 2]]
+    assert ClozeMetrics(LINES, CHOSEN).accuracy(six, 5).counts.tolist() == [[2, 3], [1, 2]]
 
 
 def test_counts_fill_blanks() -> None:

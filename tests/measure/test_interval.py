@@ -16,15 +16,15 @@ from harken.measure.interval import (
     Sample,
     autocorrelation_time,
     block_sums,
+    format_difference,
+    format_difference_interval,
     format_interval,
     format_value,
     ratio,
     share,
     share_within,
-    format_difference,
-    format_difference_interval,
 )
-from harken.measure.perplexity import mean_bits, mean_nats, perplexity
+from harken.measure.perplexity import loss_sample
 
 coverage = simulation("coverage")
 
@@ -117,7 +117,7 @@ ONE = {
     "share within": share_within([3], [5]),
     "word error rate": rate_of([2], [EditCounts(5)]),
     "BLEU": translation_samples(["der Hund läuft"], ["der Hund läuft weg"], "de")[0]["bleu"],
-    "perplexity": perplexity(np.array([31.0]), np.array([7.0])),
+    "perplexity": loss_sample(np.array([31.0]), np.array([7.0]), "perplexity"),
     "only one that counts": share_within([3, 0], [5, 0]),
 }
 
@@ -176,9 +176,9 @@ def test_words_of_a_sentence_are_not_independent() -> None:
 def test_nats_bits_and_perplexity_have_the_same_interval() -> None:
     nats = np.random.default_rng(3).gamma(4.0, 25.0, size=211)
     tokens = np.full(211, 100.0)
-    low, high = ends(mean_nats(nats, tokens).estimate())
+    low, high = ends(loss_sample(nats, tokens, "nats").estimate())
     in_bits, exponential = (
-        ends(metric(nats, tokens).estimate()) for metric in (mean_bits, perplexity)
+        ends(loss_sample(nats, tokens, unit).estimate()) for unit in ("bits", "perplexity")
     )
     assert in_bits == pytest.approx((low / math.log(2), high / math.log(2)))
     assert exponential == pytest.approx((math.exp(low), math.exp(high)))
@@ -187,8 +187,8 @@ def test_nats_bits_and_perplexity_have_the_same_interval() -> None:
 def test_neighboring_pieces_of_a_text_are_not_independent() -> None:
     """Repeating each piece ten times adds no information."""
     nats, tokens = np.random.default_rng(4).gamma(4.0, 25.0, size=300), np.full(300, 100.0)
-    low, high = ends(mean_nats(nats, tokens).estimate())
-    repeated = mean_nats(np.repeat(nats, 10), np.repeat(tokens, 10))
+    low, high = ends(loss_sample(nats, tokens, "nats").estimate())
+    repeated = loss_sample(np.repeat(nats, 10), np.repeat(tokens, 10), "nats")
     again_low, again_high = ends(repeated.estimate())
     assert again_high - again_low == pytest.approx(high - low, rel=0.3)
     independent = Sample(counts=repeated.counts, unit="nats")

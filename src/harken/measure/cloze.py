@@ -1,10 +1,6 @@
-"""Metrics of filled blanks, by a model or by n-gram counts.
+"""Metrics of cloze predictions, and the predictions of n-gram baselines.
 
-    accuracy        share of blanks whose most probable word is the true word
-    top5_accuracy   share of blanks whose true word is among the five most probable
-    nats            mean of -log P(true word); perplexity is its exponential
-
-Lines are the independent examples, not blanks.
+The independent examples are lines, not blanks.
 """
 
 from collections.abc import Iterable
@@ -14,8 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from harken.batch.ragged import Numbers, Ragged, ragged_indices
-from harken.measure.interval import LOG_LOG, LOGIT, Sample, ratio
+from harken.measure.interval import LOGIT, Sample
 from harken.measure.ngrams import Trigrams, sides_of
+from harken.measure.perplexity import LossUnit, loss_sample
 
 BEST = 5
 
@@ -50,33 +47,24 @@ def ngram_predictions(
 
 
 class ClozeMetrics:
-    """Samples over the lines that have a blank."""
+    """Metrics of predictions, as samples over the lines that have a blank."""
 
     def __init__(self, lines: Ragged, chosen: Numbers) -> None:
         owner, _ = ragged_indices(lines.lengths)
         self._line, self._lines = owner[chosen], len(lines.lengths)
-        self._counted = np.bincount(self._line, minlength=self._lines)
-        self.true = lines.values[chosen]
+        self._blanks = np.bincount(self._line, minlength=self._lines)
+        self._true = lines.values[chosen]
 
-    def accuracy(self, filled: ClozePredictions) -> Sample:
-        return Sample(counts=self._counts(filled.words[:, 0] == self.true), link=LOGIT)
-
-    def top5_accuracy(self, filled: ClozePredictions) -> Sample:
-        right = (filled.words[:, :BEST] == self.true[:, None]).any(axis=1)
+    def accuracy(self, predictions: ClozePredictions, top: int = 1) -> Sample:
+        """Return the share of blanks whose true word is among the `top` most probable ones."""
+        right = (predictions.words[:, :top] == self._true[:, None]).any(axis=1)
         return Sample(counts=self._counts(right), link=LOGIT)
 
-    def nats(self, filled: ClozePredictions) -> Sample:
-        return Sample(counts=self._counts(-filled.true_logs), unit="nats")
-
-    def perplexity(self, filled: ClozePredictions) -> Sample:
-        counts = self._counts(-filled.true_logs)
-        return Sample(
-            counts=counts,
-            metric=lambda sums: np.exp(ratio(sums)),
-            unit="perplexity",
-            link=LOG_LOG,
-        )
+    def loss(self, predictions: ClozePredictions, unit: LossUnit) -> Sample:
+        """Return the mean of -log P(true word), or its exponential."""
+        nats, blanks = self._counts(-predictions.true_logs).T
+        return loss_sample(nats, blanks, unit, ordered=False)
 
     def _counts(self, values: np.ndarray) -> Float[np.ndarray, "lines 2"]:
         sums = np.bincount(self._line, weights=values, minlength=self._lines)
-        return np.stack((sums, self._counted), axis=1)[self._counted > 0]
+        return np.stack((sums, self._blanks), axis=1)[self._blanks > 0]

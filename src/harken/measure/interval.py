@@ -124,7 +124,7 @@ def ratio(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Sample:
-    """Counts of every example, and the metric (`metric`) as a function of their sums.
+    """Counts of every example, and the metric as a function of their sums.
 
     The last column of the counts is the denominator of the metric, unless `averaged` is false.
     """
@@ -133,7 +133,7 @@ class Sample:
     metric: MetricFunction = ratio
     unit: Unit = "share"
     link: LinkFunction = LOG
-    binary: bool = False  # counts are (0, 1) or (1, 1); (0, 0) is left out
+    binary: bool = False  # counts are (0, 1) or (1, 1), or (0, 0) for an example that is ignored
     ordered: bool = False  # examples are consecutive pieces of one text
     averaged: bool = True
     selective: bool = False  # the denominator depends on the predictions
@@ -158,36 +158,25 @@ class Sample:
             counts = block_sums(counts, leave_one_out(self.metric, counts))
         if len(counts) < 2 or not math.isfinite(value):
             return None, None
-        boundary = self._boundary_interval(value, len(counts))
-        return self._jackknife(counts, value) if boundary is None else boundary
-
-    def _boundary_interval(self, value: float, examples: int) -> Interval | None:
-        """Return the interval if the value is the smallest or largest possible one, else None."""
-        top = self.link.top or (1.0 if self.unit in SHARES else None)
-        if top is None:
-            return None
-        bound = top * upper_bound(0, examples, TAIL)
-        if value <= 1e-12 * top:
-            return 0.0, bound
-        if self.link.top and value >= (1 - 1e-12) * top:
-            return top - bound, top
-        return None
+        # The smallest and the largest possible value have a link of infinity.
+        is_bounded, top = self.link.top is not None, self.link.top or 1.0
+        if value <= 1e-12 * top and (is_bounded or self.unit in SHARES):
+            return 0.0, top * upper_bound(0, len(counts), TAIL)
+        if is_bounded and value >= (1 - 1e-12) * top:
+            return top - top * upper_bound(0, len(counts), TAIL), top
+        return self._jackknife(counts, value)
 
     def _jackknife(self, counts: Counts, value: float) -> Interval:
-        without = leave_one_out(self.metric, counts)
+        replicates = leave_one_out(self.metric, counts)
         with np.errstate(divide="ignore", invalid="ignore"):
             center = float(self.link.forward(np.array([value]))[0])
-            scaled = self.link.forward(without)
-        if not math.isfinite(center):
-            return None, None
+            scaled = self.link.forward(replicates)
         if not np.isfinite(scaled).all():
-            # g is infinite without an example that has all the errors; linearize it instead.
-            scaled = self.link.slope(value) * without
-        error = jackknife_error(scaled)
-        if error < 1e-12:
+            # The link is infinite without an example that has all the errors; linearize it instead.
+            scaled = self.link.slope(value) * replicates
+        half_width = jackknife_half_width(scaled, counts[:, -1:] if self.averaged else counts)
+        if not math.isfinite(center) or not half_width > 0:
             return None, None
-        sizes = counts[:, -1:] if self.averaged else counts
-        half_width = error * t_quantile(degrees_of_freedom(scaled, sizes))
         try:
             return self.link.inverse(center - half_width), self.link.inverse(center + half_width)
         except OverflowError:
@@ -195,16 +184,19 @@ class Sample:
 
 
 def leave_one_out(metric: MetricFunction, counts: Counts) -> Values:
-    """Return the metric without each example in turn."""
+    """Return the jackknife replicates: the metric without each example in turn."""
     return metric(counts.sum(axis=0) - counts)
 
 
-def jackknife_error(without: Values) -> float:
-    """Return the standard error of a metric from its values without each example."""
-    return math.sqrt((len(without) - 1) * float(without.var()))
+def jackknife_half_width(replicates: Values, sizes: Counts) -> float:
+    """Return t times the standard error; 0 if replicates are equal, NaN if one is undefined."""
+    error = math.sqrt((len(replicates) - 1) * float(replicates.var()))
+    if error < 1e-12 or math.isnan(error):
+        return error if math.isnan(error) else 0.0
+    return error * t_quantile(degrees_of_freedom(replicates, sizes))
 
 
-def degrees_of_freedom(without: Values, sizes: Counts) -> float:
+def degrees_of_freedom(replicates: Values, sizes: Counts) -> float:
     """Return the degrees of freedom of t, at least 1.
 
     The effective number of examples is 1 / (sum of squared shares), a mean over columns. A high
@@ -213,12 +205,12 @@ def degrees_of_freedom(without: Values, sizes: Counts) -> float:
     totals = sizes.sum(axis=0)
     shares = np.divide(sizes, totals, out=np.zeros_like(sizes), where=totals > 0)
     squares = float(np.where(totals > 0, (shares**2).sum(axis=0), 1.0).mean())
-    influence = without - without.mean()
+    influence = replicates - replicates.mean()
     kurtosis = float((influence**4).mean() / influence.var() ** 2)
-    return max(1.0, min(1 / squares - 1, 2 * len(without) / max(kurtosis - 1, 1e-9)))
+    return max(1.0, min(1 / squares - 1, 2 * len(replicates) / max(kurtosis - 1, 1e-9)))
 
 
-def block_sums(counts: Counts, without: Values) -> Counts:
+def block_sums(counts: Counts, replicates: Values) -> Counts:
     """Return sums over blocks that are longer than the autocorrelation of the pieces of a text.
 
     A text of fewer than `MIN_PIECES` pieces is a single block.
@@ -226,7 +218,7 @@ def block_sums(counts: Counts, without: Values) -> Counts:
     if len(counts) < MIN_PIECES:
         whole: np.ndarray = counts.sum(axis=0, keepdims=True)
         return whole
-    blocks = int(len(counts) / (BLOCK * autocorrelation_time(without)))
+    blocks = int(len(counts) / (BLOCK * autocorrelation_time(replicates)))
     blocks = min(max(blocks, MIN_BLOCKS), MAX_BLOCKS)
     starts = np.arange(blocks) * len(counts) // blocks
     sums: np.ndarray = np.add.reduceat(counts, starts, axis=0)

@@ -22,12 +22,12 @@ from harken.measure.interval import (
     Interval,
     Sample,
     Unit,
+    Values,
     block_sums,
-    degrees_of_freedom,
-    jackknife_error,
+    jackknife_half_width,
     leave_one_out,
 )
-from harken.measure.quantiles import t_quantile, upper_bound
+from harken.measure.quantiles import upper_bound
 
 EXCHANGES = 10_000
 MAX_DRAWS = 1 << 22  # at a time: 32 MiB
@@ -77,7 +77,7 @@ def difference(first: Sample, second: Sample, seed: int = 0) -> Difference:
     value = second.value - first.value
     if first.ordered:
         counts = np.hstack((first.counts, second.counts))
-        blocks = np.hsplit(block_sums(counts, _without_each(first, second)), 2)
+        blocks = np.hsplit(block_sums(counts, _replicates(first, second)), 2)
         first, second = replace(first, counts=blocks[0]), replace(second, counts=blocks[1])
     # The tolerance allows for rounding. Exchanges with an undefined metric count as extreme.
     differences = np.abs(exchanged(first, second, seed))
@@ -86,11 +86,11 @@ def difference(first: Sample, second: Sample, seed: int = 0) -> Difference:
     return Difference(value, *_interval(first, second, value), p, first.unit)
 
 
-def _without_each(first: Sample, second: Sample) -> Float[np.ndarray, "examples"]:
+def _replicates(first: Sample, second: Sample) -> Values:
     """Return the difference without each example in turn."""
     before = leave_one_out(first.metric, first.counts)
-    gains: np.ndarray = leave_one_out(second.metric, second.counts) - before
-    return gains
+    differences: np.ndarray = leave_one_out(second.metric, second.counts) - before
+    return differences
 
 
 def _interval(first: Sample, second: Sample, value: float) -> Interval:
@@ -99,20 +99,15 @@ def _interval(first: Sample, second: Sample, value: float) -> Interval:
     examples, top = len(first.counts), first.link.top
     if examples < 2:
         return None, None
-    gains = _without_each(first, second)
-    spread = jackknife_error(gains)
-    if not math.isfinite(spread):
-        return None, None
-    if spread < 1e-12:
-        reach = None if top is None else top * upper_bound(0, examples, TAIL)
-    else:
-        counts = np.hstack((first.counts, second.counts))
-        sizes = counts[:, [first.counts.shape[1] - 1, -1]] if first.averaged else counts
-        reach = spread * t_quantile(degrees_of_freedom(gains, sizes))
-    if reach is None:
+    counts = np.hstack((first.counts, second.counts))
+    sizes = counts[:, [first.counts.shape[1] - 1, -1]] if first.averaged else counts
+    half_width = jackknife_half_width(_replicates(first, second), sizes)
+    if half_width == 0 and top is not None:
+        half_width = top * upper_bound(0, examples, TAIL)
+    if not half_width > 0:
         return None, None
     limit = math.inf if top is None else top
-    return max(value - reach, -limit), min(value + reach, limit)
+    return max(value - half_width, -limit), min(value + half_width, limit)
 
 
 def exchanged(first: Sample, second: Sample, seed: int) -> Float[np.ndarray, "exchanges"]:

@@ -275,10 +275,10 @@ def cloze_samples(
     fills = {"": filled, "unigram_": unigram, "trigram_": trigram}
     return {
         "accuracy": metrics.accuracy(filled),
-        "top5_accuracy": metrics.top5_accuracy(filled),
+        "top5_accuracy": metrics.accuracy(filled, BEST),
         **{f"{name}accuracy": metrics.accuracy(fill) for name, fill in fills.items()},
-        **{f"{name}perplexity": metrics.perplexity(fill) for name, fill in fills.items()},
-        "nats": metrics.nats(filled),
+        **{f"{name}perplexity": metrics.loss(fill, "perplexity") for name, fill in fills.items()},
+        "nats": metrics.loss(filled, "nats"),
     }
 
 
