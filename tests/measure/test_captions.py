@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
 
 from harken.measure.captions import (
-    Cider,
+    CiderScores,
     caption_bleu,
     caption_bleu_counts,
     caption_samples,
     caption_words,
-    cider,
+    cider_scores,
 )
 from harken.measure.paired import difference
 
@@ -201,7 +201,7 @@ WORD_CORPORA = st.lists(
 )
 
 
-def by_dense_vectors(captions: list[Words], references: list[list[Words]]) -> list[Cider]:
+def by_dense_vectors(captions: list[Words], references: list[list[Words]]) -> list[CiderScores]:
     """Equations 1 to 4 of arXiv 1411.5726 over vectors of every sequence that occurs anywhere."""
 
     def pieces(words: Words, order: int) -> list[str]:
@@ -225,7 +225,7 @@ def by_dense_vectors(captions: list[Words], references: list[list[Words]]) -> li
                     near = exp(-((len(caption) - len(reference)) ** 2) / 72)
                     parts = (a @ b, near * (np.minimum(a, b) @ b))
                     total += 10 / 4 * np.array(parts) / below / len(texts)
-    return [Cider(*total) for total in totals.tolist()]
+    return [CiderScores(*total) for total in totals.tolist()]
 
 
 @given(WORD_CORPORA)
@@ -234,17 +234,17 @@ def by_dense_vectors(captions: list[Words], references: list[list[Words]]) -> li
 def test_values_are_those_of_the_formula(pairs: list[tuple[Words, list[Words]]]) -> None:
     captions, references = [caption for caption, _ in pairs], [texts for _, texts in pairs]
     reference = by_dense_vectors(captions, references)
-    for result, expected in zip(cider(captions, references), reference, strict=True):
+    for result, expected in zip(cider_scores(captions, references), reference, strict=True):
         assert result == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_rare_word_again_and_again_pays_only_without_clipping() -> None:
     references = [[["a", "red", "fox"]], [["a", "dog"]], [["a", "cat"]]]
-    once, often = (cider([["fox"] * times, [], []], references)[0] for times in (1, 11))
-    assert often.plain == pytest.approx(once.plain)
-    assert often.d < 0.1 * once.d
+    once, often = (cider_scores([["fox"] * times, [], []], references)[0] for times in (1, 11))
+    assert often.cider == pytest.approx(once.cider)
+    assert often.cider_d < 0.1 * once.cider_d
 
 
 def test_ngrams_of_every_image_weigh_nothing() -> None:
-    assert cider([["a", "dog"]], [[["a", "dog"]]]) == [Cider(0.0, 0.0)]
-    assert cider([["a"], ["a"]], [[["a"]], [["a", "b"]]])[1] == Cider(0.0, 0.0)
+    assert cider_scores([["a", "dog"]], [[["a", "dog"]]]) == [CiderScores(0.0, 0.0)]
+    assert cider_scores([["a"], ["a"]], [[["a"]], [["a", "b"]]])[1] == CiderScores(0.0, 0.0)
