@@ -30,7 +30,7 @@ from harken.measure.alignment import alignment_samples
 from harken.measure.bleu import bleu, chrf, corpus_score
 from harken.measure.calibration import calibration_error
 from harken.measure.captions import mean_points
-from harken.measure.edit_distance import EditCounts, rate_of
+from harken.measure.edit_distance import EditCounts, error_rate
 from harken.measure.interval import Sample, share, share_within
 from harken.measure.paired import difference
 from harken.measure.perplexity import loss_sample
@@ -83,14 +83,17 @@ def tags(accuracy: float, concentration: float) -> Draw:
     return draw
 
 
+def word_error_rate(words: np.ndarray, substituted: np.ndarray, inserted: np.ndarray) -> Sample:
+    rows = np.stack((words - substituted, substituted, 0 * words, inserted), axis=1).tolist()
+    return error_rate([EditCounts(*row) for row in rows])
+
+
 def word_errors(rate: float, concentration: float) -> Draw:
     def draw(random: np.random.Generator, n: int) -> Sample:
         words, rates = lengths(random, n), difficulty(random, rate, concentration, n)
         substituted = random.binomial(words, rates)
         inserted = random.poisson(0.2 * rates * words)
-        pairs = zip(words, substituted, strict=True)
-        edits = [EditCounts(int(count - errors), int(errors)) for count, errors in pairs]
-        return rate_of((substituted + inserted).tolist(), edits)
+        return word_error_rate(words, substituted, inserted)
 
     return draw
 
@@ -294,9 +297,9 @@ def two_taggers(gain: float) -> DrawTwo:
 def two_recognizers(gain: float) -> DrawTwo:
     def draw(random: np.random.Generator, n: int) -> tuple[Sample, Sample]:
         words, rates = lengths(random, n), difficulty(random, 0.3, 3, n)
-        edits = [EditCounts(int(count)) for count in words]
         errors = [random.poisson(rates * words * (1 - reduction)) for reduction in (0.0, gain)]
-        return rate_of(errors[0].tolist(), edits), rate_of(errors[1].tolist(), edits)
+        first, second = (word_error_rate(words, 0 * words, inserted) for inserted in errors)
+        return first, second
 
     return draw
 

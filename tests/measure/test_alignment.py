@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 from harken.formats.links import GoldLinks
 from harken.measure.alignment import (
     alignment_samples,
-    argmax_source,
-    argmax_target,
     cross_validated_counts,
     diagonal,
+    extract_links,
     grow_diag_final,
     link_counts,
     lowest_aer,
-    threshold_links,
     word_weights,
 )
 
@@ -84,10 +82,17 @@ def test_words_sum_over_source_tokens_and_average_over_target_tokens() -> None:
 
 def test_both_directions_and_a_threshold() -> None:
     weights = np.array([[0.6, 0.3, 0.1], [0.5, 0.1, 0.4]])  # two target words, three of the source
-    assert argmax_source(weights) == {(0, 0), (0, 1)}
-    assert argmax_target(weights) == {(0, 0), (1, 0), (2, 1)}
-    assert threshold_links(weights, 0.3) == {(0, 0), (1, 0), (0, 1), (2, 1)}
-    assert threshold_links(weights, 0.9) == set()
+    by_target, by_source = {(0, 0), (0, 1)}, {(0, 0), (1, 0), (2, 1)}
+    expected = {
+        "argmax": by_target,
+        "intersection": by_target & by_source,
+        "union": by_target | by_source,
+        "grow-diag-final": grow_diag_final(frozenset(by_target), frozenset(by_source)),
+        "threshold": {(0, 0), (1, 0), (0, 1), (2, 1)},
+    }
+    for method, links in expected.items():
+        assert extract_links(weights, method, 0.3) == links
+    assert extract_links(weights, "threshold", 0.9) == set()
 
 
 def published(

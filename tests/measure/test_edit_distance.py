@@ -20,7 +20,7 @@ from harken.measure.edit_distance import (
     confusion_counts,
     count_edits,
     edits_by_speaker,
-    rate_of,
+    error_rate,
     transcription_samples,
 )
 from harken.measure.interval import SHARES
@@ -265,5 +265,5 @@ def test_unequal_numbers_of_texts_are_refused() -> None:
 
 def test_no_floating_point_warning() -> None:
     with np.errstate(all="raise"):
-        figure = rate_of([0], [EditCounts()]).metric
-        assert figure(np.array([[0.0, 0.0], [3.0, 0.0], [1.0, 4.0]])).tolist() == [0, 3, 0.25]
+        rate = error_rate([EditCounts()]).metric
+        assert rate(np.array([[0.0, 0.0], [3.0, 0.0], [1.0, 4.0]])).tolist() == [0, 3, 0.25]

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from simulations import simulation
 
 from harken.measure.bleu import translation_samples
-from harken.measure.boxes import mean_over_words
-from harken.measure.edit_distance import EditCounts, rate_of, transcription_samples
+from harken.measure.edit_distance import EditCounts, error_rate, transcription_samples
 from harken.measure.interval import (
     LOGIT,
     Estimate,
@@ -92,11 +91,12 @@ def test_coverage(name: str, n: int) -> None:
 
 def test_an_error_rate_around_1() -> None:
     """A word error rate can exceed 1, so 1 is not the end of the scale."""
-    output, errors = [5, 7, 3, 9, 4, 8], [2, 11, 1, 13, 3, 6]
+    words, errors = [5, 7, 3, 9, 4, 8], [2, 11, 1, 13, 3, 6]
 
     def interval(more: int) -> tuple[float, float]:
-        edits = [EditCounts(count) for count in output]
-        sample = rate_of([errors[0] + more, *errors[1:]], edits)
+        insertions = [errors[0] + more, *errors[1:]]
+        pairs = zip(words, insertions, strict=True)
+        sample = error_rate([EditCounts(count, 0, 0, inserted) for count, inserted in pairs])
         assert sample.value == pytest.approx(1 + more / 36)
         return ends(sample.estimate())
 
@@ -115,7 +115,7 @@ def test_no_error_at_all() -> None:
 ONE = {
     "share": share([True]),
     "share within": share_within([3], [5]),
-    "word error rate": rate_of([2], [EditCounts(5)]),
+    "word error rate": error_rate([EditCounts(3, 2)]),
     "BLEU": translation_samples(["der Hund läuft"], ["der Hund läuft weg"], "de")[0]["bleu"],
     "perplexity": loss_sample(np.array([31.0]), np.array([7.0]), "perplexity"),
     "only one that counts": share_within([3, 0], [5, 0]),
@@ -131,11 +131,7 @@ def test_one_example_has_no_interval(name: str) -> None:
 
 
 def test_nothing_counted_is_undefined() -> None:
-    for sample in (
-        share_within([0, 0, 0], [0, 0, 0]),
-        mean_over_words("attention_in_box", [[], []]),
-    ):
-        assert sample.estimate() == Estimate(None, None, None, "share", 0)
+    assert share_within([0, 0, 0], [0, 0, 0]).estimate() == Estimate(None, None, None, "share", 0)
     assert format_value(None, "share") == "n/a"
 
 

@@ -14,7 +14,7 @@ comparable. Words are not stemmed, as in coco-caption and unlike in the paper.
 
 Words are those of coco-caption's Penn Treebank tokenizer: lower case, without . ? ! , : ; dashes
 and quotes; 's and n't are separate words. Unlike it, the dot of an abbreviation is dropped, and
-HTML entities and URLs are not recognized: 52 of the 72,474 captions of Flickr8k and Multi30k differ.
+HTML entities and URLs are not recognized; 52 of 72,474 captions of Flickr8k and Multi30k differ.
 """
 
 import re

@@ -24,6 +24,12 @@ from harken.measure.tagging import Pairs
 Units = Literal["words", "characters"]
 Edit = Literal["equal", "substitute", "delete", "insert"]
 APOSTROPHES = "'’"
+# Kinds of word errors with their adjectives; a rate of insertions can exceed 1.
+EDIT_KINDS = {
+    "substitutions": ("substituted", LOGIT),
+    "deletions": ("deleted", LOGIT),
+    "insertions": ("inserted", LOG),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,16 +41,17 @@ class Leniency:
 
     def apply(self, text: str) -> str:
         if self.punctuation:
-            text = "".join(" " if _is_pause(text, at) else sign for at, sign in enumerate(text))
+            text = "".join(" " if _is_separator(text, i) else char for i, char in enumerate(text))
         return " ".join((text.lower() if self.case else text).split())
 
 
 STRICT = Leniency()
 
 
-def _is_pause(text: str, at: int) -> bool:
-    inside = text[at - 1 : at].isalnum() and text[at + 1 : at + 2].isalnum()
-    return unicodedata.category(text[at])[0] == "P" and not (inside and text[at] in APOSTROPHES)
+def _is_separator(text: str, index: int) -> bool:
+    is_inside = text[index - 1 : index].isalnum() and text[index + 1 : index + 2].isalnum()
+    is_punctuation = unicodedata.category(text[index])[0] == "P"
+    return is_punctuation and not (is_inside and text[index] in APOSTROPHES)
 
 
 class EditOp(NamedTuple):
@@ -81,18 +88,13 @@ def transcription_samples(
 ) -> tuple[dict[str, Sample], dict[str, str]]:
     """Return samples by metric, and a note for each."""
     words, characters = (
-        [
-            count_edits(ops)
-            for ops in align_texts(hypotheses, references, units=units, leniency=leniency)
-        ]
+        list(map(count_edits, align_texts(hypotheses, references, units=units, leniency=leniency)))
         for units in ("words", "characters")
     )
     samples = {
-        "wer": rate_of([counts.errors for counts in words], words),
-        "cer": rate_of([counts.errors for counts in characters], characters),
-        "substitutions": rate_of([counts.substitutions for counts in words], words, LOGIT),
-        "deletions": rate_of([counts.deletions for counts in words], words, LOGIT),
-        "insertions": rate_of([counts.insertions for counts in words], words),
+        "wer": error_rate(words),
+        "cer": error_rate(characters),
+        **{kind: error_rate(words, kind, link) for kind, (_, link) in EDIT_KINDS.items()},
     }
     how = ", ".join(
         f"{name} {'ignored' if ignored else 'compared'}"
@@ -101,9 +103,10 @@ def transcription_samples(
     notes = {
         "wer": f"word error rate, {how}, jiwer {version('jiwer')}",
         "cer": f"character error rate with spaces, {how}, jiwer {version('jiwer')}",
-        "substitutions": "substituted words / words of the reference",
-        "deletions": "deleted words / words of the reference",
-        "insertions": "inserted words / words of the reference",
+        **{
+            kind: f"{adjective} words / words of the reference"
+            for kind, (adjective, _) in EDIT_KINDS.items()
+        },
     }
     return samples, notes
 
@@ -178,13 +181,13 @@ def matched_words(ops: Sequence[EditOp]) -> list[tuple[int, int]]:
     return pairs
 
 
-def rate_of(
-    counted: Sequence[int], edits: Sequence[EditCounts], link: LinkFunction = LOG
+def error_rate(
+    edits: Sequence[EditCounts], kind: str = "errors", link: LinkFunction = LOG
 ) -> Sample:
-    """Return the sum of a count over the sum of reference units, at least 1, of all sentences."""
-    counts = np.array([counted, [counts.reference_units for counts in edits]], dtype=np.float64).T
+    """Return edits of a kind / reference units, at least 1, over all sentences."""
+    counts = [(getattr(sentence, kind), sentence.reference_units) for sentence in edits]
     return Sample(
-        counts=counts,
+        counts=np.array(counts, dtype=np.float64).reshape(-1, 2),
         metric=lambda sums: sums[:, 0] / np.maximum(sums[:, 1], 1.0),
         unit="error",
         link=link,
