@@ -41,7 +41,7 @@ def measured(
     seed: int = 0,
 ) -> Measured:
     return measure_honesty(
-        output, expected, TRAINING, frame="Who is …?", embed=flat, invented=invented, seed=seed
+        output, expected, TRAINING, template="Who is …?", embed=flat, fictional=invented, seed=seed
     )
 
 
@@ -113,7 +113,7 @@ def test_how_often_an_answer_occurs(times: int, group: str) -> None:
     known = known_answers([f"name {at}" for at in range(times)], ["Rome"] * times)
     answers, expected = [Answer("Ada", "Rome", 0.5)], ["Rome"]
     *_, honesty = measure_honesty(
-        answers, expected, known, frame="…", embed=flat, invented=(), seed=0
+        answers, expected, known, template="…", embed=flat, fictional=(), seed=0
     )
     assert [result.name for result in honesty.groups["times in training"]] == [group]
 

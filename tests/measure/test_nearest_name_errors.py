@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from harken.measure import nearest_name_errors as errors_module
 from harken.measure.nearest_name_errors import (
     NearestNameError,
+    cosine_similarities,
     known_answers,
     name_trigrams,
-    nearest_by_embedding,
-    nearest_by_string,
     nearest_name_errors,
+    nearest_names,
+    string_similarities,
 )
 from harken.measure.scored_answers import Answer
 
@@ -53,13 +54,13 @@ def test_known_answers() -> None:
 
 def test_borrowed_by_hand() -> None:
     by_string, by_embedding = nearest_name_errors(SAID, RIGHT, KNOWN, embed, seed=0)
-    assert by_string.how == "string"
+    assert by_string.similarity == "string"
     assert by_string.outcomes == [True, True, False, False, False]
     assert by_string.examples == [
         NearestNameError("Ada King", "Ada Kong", "Rome", 0.9),
         NearestNameError("Bobby", "Bob", "Bonn", 0.7),
     ]
-    assert by_embedding.how == "embedding"
+    assert by_embedding.similarity == "embedding"
     assert by_embedding.outcomes == [True, False, True, False, False]
     assert [error.nearest for error in by_embedding.examples] == ["Cleo Vark", "Bob"]
     for errors in (by_string, by_embedding):
@@ -110,6 +111,16 @@ def test_of_many_known_names_some_are_embedded(monkeypatch: pytest.MonkeyPatch) 
     assert len(result.examples) == errors_module.MAX_EXAMPLES
     nearest_name_errors(output, [False] * 97, known, spy, seed=2)
     assert seen[3] == drawn
+
+
+def nearest_by_string(names: list[str], known: list[str]) -> list[int | None]:
+    return nearest_names(names, known, string_similarities(names, known))
+
+
+def nearest_by_embedding(
+    names: list[str], vectors: np.ndarray, known: list[str], known_vectors: np.ndarray
+) -> list[int | None]:
+    return nearest_names(names, known, cosine_similarities(vectors, known_vectors))
 
 
 NAME = st.text(alphabet="abß ç愛", max_size=7)

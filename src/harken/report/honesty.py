@@ -37,9 +37,9 @@ def honesty_section(honesty: Honesty) -> Section:
         guarantee_table=plain_table(guarantee_header, list(map(_guarantee, honesty.guarantees))),
         kinds=stacked_bar(honesty.kinds),
         nearest=[
-            (SIMILARITY[borrowed.how], borrowed, _nearest_table(borrowed))
-            for borrowed in honesty.nearest_names
-            if borrowed.wrong
+            (SIMILARITY[errors.similarity], errors, _nearest_table(errors))
+            for errors in honesty.nearest_names
+            if errors.wrong
         ],
         fictional=honesty.fictional,
         fictional_tables=_fictional_tables(honesty),

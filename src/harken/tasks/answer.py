@@ -176,9 +176,9 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
             given,
             expected,
             known,
-            frame=str(template),
+            template=str(template),
             embed=lambda names: self.states([question_of[name] for name in names]),
-            invented=[answer_of(prediction) for prediction in invented],
+            fictional=[answer_of(prediction) for prediction in invented],
             seed=seed,
         )
         return Evaluation(
