@@ -69,7 +69,7 @@ SABOTAGES = {
     "softmax over queries": ("B1", "attention.kernels.attention_weights", softmax_over_queries),
     "states one word late": ("C4", "models.decoders.AttentionRNNDecoder.step", delayed_step),
     "no recurrent gradient": (
-        *("C2", "claims.lecture29_rnn.gradients_through_time"),
+        *("C2", "claims.lecture29.gradients_through_time"),
         lambda direct, *_: direct,
     ),
     "stride 1": ("C6", "layers.convolution.F.conv1d", conv1d_of_stride_one),

@@ -121,8 +121,8 @@ class ClaimResult:
 
 
 DOCUMENTS = (
-    *("ece537_problem_set9", "lecture29", "lecture29_rnn"),
-    *("ttic31230_attention", "ttic31230_transformer", "nlp_assignment5"),
+    *("ece537_problem_set9", "lecture29", "nlp_assignment5"),
+    *("ttic31230_attention", "ttic31230_transformer"),
 )
 _REGISTRY: dict[str, Claim] = {}
 

@@ -77,7 +77,7 @@ def _check_shift_head(setting: Setting) -> Sequence[Case]:
     sharpness = math.log((LENGTH - 1) * (1 - TOLERANCE) / TOLERANCE) / gap
     vectors = formulas.numpy_sinusoids(LENGTH, setting.width)
     predicted = formulas.numpy_attention(
-        sharpness * vectors @ rotation.T, vectors, is_visible=lambda query, key: key <= query
+        sharpness * vectors @ rotation.T, vectors, visible=np.tri(LENGTH, dtype=np.bool_)
     )
     is_correct = measured.argmax(dim=1)[OFFSET:] == torch.arange(LENGTH - OFFSET)
     product = head.keys.T @ head.queries / sharpness
