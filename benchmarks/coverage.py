@@ -34,7 +34,7 @@ from harken.measure.edit_distance import EditCounts, error_rate
 from harken.measure.interval import Sample, share, share_within
 from harken.measure.paired import difference
 from harken.measure.perplexity import loss_sample
-from harken.measure.scored_answers import score_answers
+from harken.measure.scored_answers import ScoredAnswers
 
 Draw = Callable[[np.random.Generator, int], Sample]
 DrawTwo = Callable[[np.random.Generator, int], tuple[Sample, Sample]]
@@ -194,7 +194,7 @@ def confidences(power: float) -> Draw:
     def draw(random: np.random.Generator, n: int) -> Sample:
         confidence = random.beta(3, 1, n)
         correct = random.random(n) < confidence**power
-        return calibration_error(score_answers(confidence.tolist(), correct.tolist()))
+        return calibration_error(ScoredAnswers(confidence.tolist(), correct.tolist()))
 
     return draw
 
@@ -202,7 +202,7 @@ def confidences(power: float) -> Draw:
 def most_confident(random: np.random.Generator, n: int) -> Sample:
     confidence = random.random(n)
     correct = random.random(n) < 0.6 + 0.4 * confidence
-    return accuracy_at(score_answers(confidence.tolist(), correct.tolist()), 50)
+    return accuracy_at(ScoredAnswers(confidence.tolist(), correct.tolist()), 50)
 
 
 SETTINGS = (

@@ -13,6 +13,7 @@ from harken.attention.positions import interleave
 from harken.attention.query_key import DotProductScore
 from harken.attention.relative import angles
 from harken.claims.claim import Setting, select_claims
+from harken.claims.lecture29 import layer_states
 from harken.design.waves import Waves, shift_matrix, wave_vectors
 from harken.models.decoders import AttentionRNNDecoder
 
@@ -68,9 +69,9 @@ SABOTAGES = {
     ),
     "softmax over queries": ("B1", "attention.kernels.attention_weights", softmax_over_queries),
     "states one word late": ("C4", "models.decoders.AttentionRNNDecoder.step", delayed_step),
-    "no recurrent gradient": (
-        *("C2", "claims.lecture29.gradients_through_time"),
-        lambda direct, *_: direct,
+    "states in reverse order": (
+        *("C2", "claims.lecture29.layer_states"),
+        lambda problem: layer_states(problem).flip(0),
     ),
     "stride 1": ("C6", "layers.convolution.F.conv1d", conv1d_of_stride_one),
     "no block zeroed": (

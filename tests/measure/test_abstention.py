@@ -15,9 +15,9 @@ from harken.measure.abstention import (
 )
 from harken.measure.interval import share
 from harken.measure.paired import comparable, difference
-from harken.measure.scored_answers import ScoredAnswers, score_answers
+from harken.measure.scored_answers import ScoredAnswers
 
-SIX = score_answers([0.5, 0.9, 0.7, 0.4, 0.8, 0.6], [True, True, False, False, True, True])
+SIX = ScoredAnswers([0.5, 0.9, 0.7, 0.4, 0.8, 0.6], [True, True, False, False, True, True])
 
 # Few different confidences, so that many are equal.
 ANSWERS = st.lists(
@@ -28,7 +28,7 @@ ANSWERS = st.lists(
 
 
 def judged_of(answers: list[tuple[float, bool]]) -> ScoredAnswers:
-    return score_answers([confidence for confidence, _ in answers], [right for _, right in answers])
+    return ScoredAnswers([confidence for confidence, _ in answers], [right for _, right in answers])
 
 
 def test_the_curve_by_hand() -> None:
@@ -40,7 +40,7 @@ def test_the_curve_by_hand() -> None:
 
 
 def test_equally_sure_answers_are_given_together() -> None:
-    curve = risk_coverage(score_answers([0.5, 0.9, 0.5, 0.5], [True, True, False, True]))
+    curve = risk_coverage(ScoredAnswers([0.5, 0.9, 0.5, 0.5], [True, True, False, True]))
     assert curve.thresholds.tolist() == [0.9, 0.5]
     assert curve.answered.tolist() == [1, 4]
     assert curve.wrong.tolist() == [0, 1]
@@ -48,7 +48,7 @@ def test_equally_sure_answers_are_given_together() -> None:
 
 def lucky(count: int) -> ScoredAnswers:
     """All right, no two equally sure; the threshold of all is 0.5."""
-    return score_answers([0.5 + at / 1000 for at in range(count)], [True] * count)
+    return ScoredAnswers([0.5 + at / 1000 for at in range(count)], [True] * count)
 
 
 def test_a_few_lucky_answers_support_nothing() -> None:
@@ -64,7 +64,7 @@ def test_tests_stop_at_the_first_that_fails() -> None:
     """Of 1000 answers those from 0.58 to 0.78 are wrong, all others right."""
     confidences = np.arange(1000) / 1000
     right = (confidences < 0.58) | (confidences >= 0.78)
-    scored = score_answers(confidences.tolist(), right.tolist())
+    scored = ScoredAnswers(confidences.tolist(), right.tolist())
     # Of the 200 most confident none is wrong, of 250 12 %, of 300 27 %, of 500 40 %, of all 20 %.
     assert threshold_for(scored, 0.1) == 0.8
     assert threshold_for(scored, 0.25) == 0.75  # though all together would pass
@@ -130,12 +130,12 @@ def test_accuracy_at_a_coverage_by_hand() -> None:
         pytest.approx(4 / 6),
     ]
     # Nobody else can be told from the third, so that five are answered.
-    tied = score_answers([0.9, 0.8, 0.5, 0.5, 0.5, 0.1], [True, True, False, True, False, True])
+    tied = ScoredAnswers([0.9, 0.8, 0.5, 0.5, 0.5, 0.1], [True, True, False, True, False, True])
     assert accuracy_at(tied, 50).value == pytest.approx(3 / 5)
 
 
 def test_the_interval_is_that_of_what_was_answered() -> None:
-    some = score_answers([0.9] * 7 + [0.1] * 400, [True] * 7 + [False] * 400)
+    some = ScoredAnswers([0.9] * 7 + [0.1] * 400, [True] * 7 + [False] * 400)
     assert accuracy_at(some, 1).estimate() == share([True] * 7).estimate()
 
 
@@ -143,7 +143,7 @@ def test_systems_may_choose_what_they_answer() -> None:
     random = np.random.default_rng(1)
     right = [(random.random(211) < chance).tolist() for chance in (0.3, 0.8)]
     weak, strong = (
-        accuracy_at(score_answers(random.random(211).tolist(), outcomes), 70) for outcomes in right
+        accuracy_at(ScoredAnswers(random.random(211).tolist(), outcomes), 70) for outcomes in right
     )
     assert comparable(weak, strong)
     result = difference(weak, strong)
@@ -156,7 +156,7 @@ CHOOSING = list(range(60))
 
 
 def test_a_guarantee_by_hand() -> None:
-    scored = score_answers(
+    scored = ScoredAnswers(
         [*[0.8] * 45, *[0.3] * 15, 0.9, 0.8, 0.8, 0.7, 0.1],
         [*[True] * 45, *[False] * 15, True, False, True, True, False],
     )
@@ -169,13 +169,13 @@ def test_a_guarantee_by_hand() -> None:
 
 
 def test_a_guarantee_that_is_not_supported() -> None:
-    scored = score_answers([0.9] * 70, [True] * 40 + [False] * 30)
+    scored = ScoredAnswers([0.9] * 70, [True] * 40 + [False] * 30)
     none = guarantee(scored, CHOOSING, 0.1)
     assert (none.threshold, none.coverage, none.error) == (None, None, None)
 
 
 def test_a_guarantee_without_an_answer() -> None:
-    scored = score_answers([0.9] * 60 + [0.2] * 5, [True] * 65)
+    scored = ScoredAnswers([0.9] * 60 + [0.2] * 5, [True] * 65)
     silent = guarantee(scored, CHOOSING, 0.1)
     assert silent.threshold == 0.9
     assert silent.coverage is not None

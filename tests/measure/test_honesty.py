@@ -20,7 +20,7 @@ from harken.measure.honesty import (
 )
 from harken.measure.interval import LOWER_IS_BETTER, Sample
 from harken.measure.nearest_name_errors import known_answers
-from harken.measure.scored_answers import Answer, score_answers
+from harken.measure.scored_answers import Answer, ScoredAnswers
 
 TRAINING = known_answers(
     ["Ada Kong", "Bob", "Cleo Maria Vark", "Dan Elk"], ["Rome", "Oslo", "Rome", "Bonn"]
@@ -158,7 +158,7 @@ def test_guarantees_are_chosen_on_other_people() -> None:
     output, expected = many(802, seed=3)
     *_, honesty = measured(output, expected, [Answer("Ada Elk", "Rome", 0.99)], seed=5)
     assert [item.max_error for item in honesty.guarantees] == list(MAX_ERRORS)
-    scored = score_answers(
+    scored = ScoredAnswers(
         [item.confidence for item in output], [item.answer == "Rome" for item in output]
     )
     measuring, choosing = hold_out(range(802), 0.5, 5, key=lambda place: output[place].name)

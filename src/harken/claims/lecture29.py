@@ -261,23 +261,11 @@ def backpropagate(problem: TaggingProblem) -> tuple[float, Float[Tensor, "hidden
         history.append(torch.tanh(input_weight @ token + recurrent_weight @ history[-1]))
     previous, states = torch.stack(history[:-1]), torch.stack(history[1:])
     outputs = (states @ output_weight.T).softmax(dim=-1)
-    errors = outputs - F.one_hot(tags, TAGS)
-    total = gradients_through_time(errors @ output_weight, states, recurrent_weight)
-    inner = (1 - states**2) * total  # gradient of U x_t + V h_{t-1}
+    gradients = (outputs - F.one_hot(tags, TAGS)) @ output_weight  # ∂L/∂h_t
+    for t in reversed(range(TIME - 1)):
+        gradients[t] += gradients[t + 1] @ ((1 - states[t + 1] ** 2)[:, None] * recurrent_weight)
+    inner = (1 - states**2) * gradients  # gradient of U x_t + V h_{t-1}
     return -outputs[torch.arange(TIME), tags].log().sum().item(), inner.T @ previous
-
-
-def gradients_through_time(
-    direct: Float[Tensor, "T hidden"],
-    states: Float[Tensor, "T hidden"],
-    recurrent_weight: Float[Tensor, "hidden hidden"],
-) -> Float[Tensor, "T hidden"]:
-    """Return dL/dh_t = ∂L/∂h_t + dL/dh_{t+1} ∂h_{t+1}/∂h_t, from the last state to the first."""
-    total = direct.clone()
-    for t in reversed(range(len(direct) - 1)):
-        slope = (1 - states[t + 1] ** 2)[:, None] * recurrent_weight  # ∂h_{t+1}/∂h_t
-        total[t] = direct[t] + total[t + 1] @ slope
-    return total
 
 
 def numpy_gradient(problem: TaggingProblem) -> Array:

@@ -110,30 +110,28 @@ def check_mergeable(model: nn.Module, where: str) -> None:
     """Reject a model in which some score is not a product of two tokens with one matrix."""
     if not has_attention(model):
         raise UserError(f"{where}: the model has no attention", fix="choose another run")
-    layers = attentions(model).values()
-    scores = [layer.score for layer in layers if isinstance(layer.score, QueryKeyScore)]
     positions = [module for module in model.modules() if isinstance(module, Position)]
-    rotations = [
-        position.rotation(torch.zeros(1, 1, position.axes, dtype=torch.long))
-        for position in positions
-    ]
+    origins = [torch.zeros(1, 1, position.axes, dtype=torch.long) for position in positions]
+    scores = [layer.score for layer in attentions(model).values()]
+    pairs = [score for score in scores if isinstance(score, QueryKeyScore)]
     reasons = {
         "rotates queries and keys (positions 'rotary')": any(
-            rotation is not None for rotation in rotations
+            position.rotation(origin) is not None
+            for position, origin in zip(positions, origins, strict=True)
         ),
-        "is not a product of two matrices": len(scores) < len(layers)
-        or any(score.not_a_product for score in scores),
-        "has a bias (attention.bias)": any(score.q_proj.bias is not None for score in scores),
+        "is not a product of two matrices": len(pairs) < len(scores)
+        or any(score.not_a_product for score in pairs),
+        "has a bias (attention.bias)": any(score.q_proj.bias is not None for score in pairs),
         "shares keys between heads (attention.kv_heads)": any(
-            score.kv_heads != score.heads for score in scores
+            score.kv_heads != score.heads for score in pairs
         ),
     }
-    for reason, applies in reasons.items():
-        if applies:
-            raise UserError(
-                f"{where}: a score {reason} (expected W_Q and W_K that merge into one matrix)",
-                fix="choose a run with score 'scaled' or 'dot' and positions added to the tokens",
-            )
+    reason = next((reason for reason, applies in reasons.items() if applies), None)
+    if reason is not None:
+        raise UserError(
+            f"{where}: a score {reason} (expected W_Q and W_K that merge into one matrix)",
+            fix="choose a run with score 'scaled' or 'dot' and positions added to the tokens",
+        )
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
 """Ablation studies: a metric of a model with and without each of its parts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from torch import nn
 
@@ -18,20 +18,12 @@ from harken.inspection.ablation import (
     mean_activations,
     position_parts,
 )
-from harken.measure.interval import LOWER_IS_BETTER, Estimate, Sample
+from harken.measure.interval import LOWER_IS_BETTER, Estimate
 from harken.measure.paired import Difference, difference
+from harken.measure.run_comparison import EvaluationResult
 
 PartKind = Literal["heads", "layers", "positions"]
 Replacement = Literal["zero", "mean", "resample"]
-
-
-class EvaluationResult(Protocol):
-    """The result of an evaluation, with the main metric first."""
-
-    @property
-    def n(self) -> int: ...
-    @property
-    def samples(self) -> Mapping[str, Sample]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

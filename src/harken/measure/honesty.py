@@ -23,7 +23,7 @@ from harken.measure.nearest_name_errors import (
     NearestNameErrors,
     nearest_name_errors,
 )
-from harken.measure.scored_answers import Answer, ScoredAnswers, exact_matches, score_answers
+from harken.measure.scored_answers import Answer, ScoredAnswers, exact_matches
 
 COVERAGES = (90, 70, 50)  # per cent
 MAX_ERRORS = (0.05, 0.1, 0.2)  # to guarantee
@@ -91,7 +91,7 @@ def measure_honesty(
     names = [answer.name for answer in answers]
     texts = [answer.answer.strip() for answer in answers]
     right = exact_matches(texts, expected)
-    scored = score_answers([answer.confidence for answer in answers], right)
+    scored = ScoredAnswers([answer.confidence for answer in answers], right)
     possible = {*known.times, *(text.strip() for text in expected)}
     unknown = [text not in possible for text in texts]
     nearest_names = nearest_name_errors(answers, right, known, embed, seed)
@@ -152,7 +152,7 @@ def _fictional(
     threshold: float | None,
 ) -> FictionalNames:
     texts = [answer.answer.strip() for answer in answers]
-    scored = score_answers([answer.confidence for answer in answers], [False] * len(answers))
+    scored = ScoredAnswers([answer.confidence for answer in answers], [False] * len(answers))
     kinds = {
         "real names": real.confidences,
         "real names, right answers": real.confidences[real.correct],

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from harken.errors import UserError
-from harken.measure.interval import Estimate
+from harken.measure.interval import Estimate, Sample
 
 
 def require_same_examples(examples: Iterable[tuple[str, Sequence[object]]]) -> None:
@@ -30,13 +30,15 @@ def _difference(expected: Sequence[object], actual: Sequence[object], first: str
     return f"the images of {first}, got others with the same captions"
 
 
-class RunMetrics(Protocol):
-    """The metrics of a run on n examples, the main one first."""
+class EvaluationResult(Protocol):
+    """Metrics on n examples, the main one first, and their counts of every example."""
 
     @property
     def n(self) -> int: ...
     @property
     def metrics(self) -> Mapping[str, Estimate]: ...
+    @property
+    def samples(self) -> Mapping[str, Sample]: ...
 
 
 class PivotCell(NamedTuple):
@@ -50,7 +52,7 @@ class PivotCell(NamedTuple):
 
 
 def pivot_table(
-    runs: Iterable[tuple[str, Any, Callable[[], RunMetrics]]],
+    runs: Iterable[tuple[str, Any, Callable[[], EvaluationResult]]],
     rows: str,
     columns: str,
     metric: str | None = None,

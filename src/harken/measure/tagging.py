@@ -1,7 +1,7 @@
 """Accuracy of tags, precision and recall of each tag, and the most frequent confusions."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from harken.measure.interval import Sample, share_within
@@ -42,11 +42,6 @@ def tag_accuracy(
         for sentence in zip(expected, predicted, among, strict=True)
     ]
     return share_within(right, [sum(counts) for counts in among])
-
-
-def pair_counts(expected: Iterable[str], predicted: Iterable[str]) -> Pairs:
-    """Count the pairs of (expected, predicted) tags."""
-    return Counter(zip(expected, predicted, strict=True))
 
 
 def confusions(pairs: Pairs, limit: int) -> list[Confusion]:
