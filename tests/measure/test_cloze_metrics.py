@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from harken.batch.ragged import ragged
-from harken.measure.cloze import ClozeMetrics, ClozePredictions, ngram_predictions
-from harken.measure.ngrams import Trigrams
+from harken.measure.cloze import ClozeMetrics, ClozePredictions, Trigrams, ngram_predictions
 
 FIRST_WORD, UNKNOWN, END = 4, 1, 3
 # Three lines; the second has no blank.

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.batch.ragged import ragged
-from harken.measure.ngrams import Trigrams, sides_of, triples
+from harken.measure.cloze import Trigrams, context_words, triples
 
 # Words are 1, 4, 5, … as in a vocabulary whose 0 and 2 never occur; 3 is the end of lines.
 SYMBOLS, END, IMPOSSIBLE = 11, 3, (0, 2)
@@ -98,5 +98,5 @@ def test_triples_and_sides(lines: list[list[int]]) -> None:
     result = [tuple(triple) for triple in np.stack(triples(numbers, END), axis=1).tolist()]
     assert result == expected
     chosen = np.arange(len(around))
-    assert sides_of(numbers, chosen, END).tolist() == around
-    assert sides_of(numbers, chosen[::2], END).tolist() == around[::2]
+    assert context_words(numbers, chosen, END).tolist() == around
+    assert context_words(numbers, chosen[::2], END).tolist() == around[::2]

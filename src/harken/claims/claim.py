@@ -60,7 +60,7 @@ class Setting:
 class Case:
     """A predicted and a measured number; `stated` if the document states it without conditions."""
 
-    what: str
+    name: str
     predicted: float
     measured: float
     tolerance: float = 0.0
@@ -143,12 +143,12 @@ def select_claims(ids: Sequence[str] = ()) -> tuple[Claim, ...]:
 
 
 def compare_arrays(
-    what: str, predicted: Array, measured: Tensor, tolerance: float = EXACT, stated: bool = True
+    name: str, predicted: Array, measured: Tensor, tolerance: float = EXACT, stated: bool = True
 ) -> Case:
     """Return the element in which two arrays differ most; different shapes never agree."""
     values = measured.detach().double().numpy()
     if values.shape != predicted.shape:
-        what = f"{what}: expected shape {predicted.shape}, got {values.shape}"
-        return Case(what, 0.0, math.nan, tolerance, stated)
+        name = f"{name}: expected shape {predicted.shape}, got {values.shape}"
+        return Case(name, 0.0, math.nan, tolerance, stated)
     at = np.unravel_index(np.abs(values - predicted).argmax(), predicted.shape)
-    return Case(what, float(predicted[at]), float(values[at]), tolerance, stated)
+    return Case(name, float(predicted[at]), float(values[at]), tolerance, stated)

@@ -20,6 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -139,25 +140,10 @@ def numpy_half_width(frequencies: Array, sharpness: float) -> float:
     return float(distances[is_half.argmax()]) if is_half.any() else math.inf
 
 
-def gaussian_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Return standard normal elements."""
-    return normal(generator, DRAWS, width)
-
-
-def sign_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Return elements ±1."""
-    return gaussian_contents(generator, width).sign()
-
-
-def unit_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Return vectors of norm 1."""
-    return torch.nn.functional.normalize(gaussian_contents(generator, width), dim=1)
-
-
 def random_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
     """Return sinusoids with an independent uniform phase per sine and cosine pair."""
-    phases = torch.rand(1, DRAWS, width // 2, generator=generator, dtype=torch.float64)
-    phases = phases * 2 * torch.pi
+    turns = torch.rand(1, DRAWS, width // 2, generator=generator, dtype=torch.float64)
+    phases = turns * 2 * torch.pi
     return interleave(phases.sin(), phases.cos(), width)[0]
 
 
@@ -167,10 +153,15 @@ def real_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J
     return position_vectors(SinusoidConfig(), positions, width).double()
 
 
-def content_scores(contents: Sampler, positions: Sampler, setting: Setting) -> Float[Tensor, "N"]:
-    """Return scores of keys and queries with the same content plus their own positions."""
+def content_scores(
+    transform: Callable[[Tensor], Tensor], positions: Sampler, setting: Setting
+) -> Float[Tensor, "N"]:
+    """Return scores of keys and queries with the same content plus their own positions.
+
+    Contents are transformed normal numbers: signs are ±1, normalized vectors have norm 1.
+    """
     generator, width = setting.generator(), setting.width
-    content = contents(generator, width)
+    content = transform(normal(generator, DRAWS, width))
     key, query = (content + positions(generator, width) for _ in range(2))
     return (key * query).sum(dim=1)
 
@@ -190,17 +181,17 @@ def content_scores(contents: Sampler, positions: Sampler, setting: Setting) -> F
 def _check_content_scores(setting: Setting) -> Sequence[Case]:
     width = setting.width
     cases = []
-    for what, contents, mean, variance, stated in (
-        ("|k| = 1, as stated", unit_contents, 1.0, 5 * width / 4, True),
-        ("elements ±1", sign_contents, float(width), 5 * width / 4, False),
-        ("Gaussian elements", gaussian_contents, float(width), 13 * width / 4, False),
-        ("|k| = 1", unit_contents, 1.0, 1 + width / 4, False),
+    for what, transform, mean, variance, stated in (
+        ("|k| = 1, as stated", F.normalize, 1.0, 5 * width / 4, True),
+        ("elements ±1", torch.sign, float(width), 5 * width / 4, False),
+        ("Gaussian elements", torch.positive, float(width), 13 * width / 4, False),
+        ("|k| = 1", F.normalize, 1.0, 1 + width / 4, False),
     ):
-        scores = content_scores(contents, random_positions, setting)
+        scores = content_scores(transform, random_positions, setting)
         moments = float(scores.mean()), float(scores.var())
         cases.append(Case(f"{what}: mean", mean, moments[0], RTOL * variance**0.5, stated))
         cases.append(Case(f"{what}: variance", variance, moments[1], RTOL * variance, stated))
-    scores = content_scores(sign_contents, real_positions, setting)
+    scores = content_scores(torch.sign, real_positions, setting)
     measured, tolerance = float(scores.mean()), RTOL * float(scores.std())
     what = f"real sinusoids, {POSITIONS} positions: mean"
     positions = np.arange(POSITIONS)

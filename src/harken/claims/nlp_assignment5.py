@@ -133,8 +133,8 @@ def _check_noisy_keys(setting: Setting) -> Sequence[Case]:
         ("one head, four values, all keys noisy", 1, 4, 4),
         ("four heads, four values, all keys noisy", 4, 4, 4),
     ):
-        predicted = (many_heads_variance if heads > 1 else one_head_variance)(count, noisy)
-        measured = total_variance(noisy_average(heads, count, noisy, setting))
+        predicted = predicted_variance(heads, count, noisy)
+        measured = float(noisy_average(heads, count, noisy, setting).var(dim=0).sum())
         name = f"variance of c: {what}"
         cases.append(Case(name, predicted, measured, 0.09 * predicted, stated=False))
     return cases
@@ -156,18 +156,13 @@ def noisy_average(
     return eager_attention(terms, values, NO_MASK).output[:, :, 0].mean(dim=1)
 
 
-def total_variance(contexts: Float[Tensor, "N J"]) -> float:
-    """Return the trace of the covariance."""
-    return float(contexts.var(dim=0).sum())
+def predicted_variance(heads: int, count: int, noisy: int) -> float:
+    """Return the variance of c for M to infinity.
 
-
-def one_head_variance(count: int, noisy: int) -> float:
-    """Return the variance of one head for M to infinity."""
-    return (1 + 1 / (count - 1)) / 4 if noisy == 1 else 1 - 1 / count
-
-
-def many_heads_variance(count: int, noisy: int) -> float:
-    """Return the variance of m heads: each noisy key is missed independently, with weight 1/m."""
+    With several heads, each noisy key is missed independently, with weight 1/m.
+    """
+    if heads == 1:
+        return (1 + 1 / (count - 1)) / 4 if noisy == 1 else 1 - 1 / count
     variance = MISS_RATE * (1 - MISS_RATE) * (1 + 1 / (NOISE_KEYS - 1))
     return noisy * variance / count**2
 

@@ -252,14 +252,13 @@ def _check_language_cnn(setting: Setting) -> Sequence[Case]:
 
 def numpy_convolution(below: Array, weight: Array, threshold: Array) -> Array:
     """Return σ(Σ over Δ of W[Δ] L[2t + Δ] - B), Δ in -1, 0, 1, with zeros beyond both ends."""
-    outputs = []
-    for t in range((len(below) + 1) // 2):
-        total = -threshold
-        for delta in (-1, 0, 1):
-            if 0 <= 2 * t + delta < len(below):
-                total = total + weight[:, :, delta + 1] @ below[2 * t + delta]
-        outputs.append(np.maximum(total, 0.0))
-    return np.stack(outputs)
+    padded = np.pad(below, ((1, 1), (0, 0)))
+    windows = [padded[start : start + 3] for start in range(0, len(below), 2)]
+    taps = [weight[:, :, offset] for offset in range(3)]
+    sums = [
+        sum((w @ x for w, x in zip(taps, window, strict=True)), -threshold) for window in windows
+    ]
+    return np.maximum(np.stack(sums), 0.0)
 
 
 def cnn_depth(time: int, layers: int) -> int:

@@ -7,17 +7,8 @@ from typing import Literal
 from torch import nn
 
 from harken.errors import UserError
-from harken.inspection.ablation import (
-    How,
-    Mean,
-    ModelPart,
-    Resample,
-    Zero,
-    ablated,
-    layer_parts,
-    mean_activations,
-    position_parts,
-)
+from harken.inspection import ablation
+from harken.inspection.ablation import ModelPart
 from harken.measure.interval import LOWER_IS_BETTER, Estimate
 from harken.measure.paired import Difference, difference
 from harken.measure.run_comparison import EvaluationResult
@@ -63,22 +54,26 @@ def ablation_study(
 
     `on_part(number, total, metric, part)` is called after each part.
     """
-    means, before = mean_activations(model, evaluate)
-    parts: Sequence[ModelPart] = position_parts(model)
+    means, before = ablation.mean_activations(model, evaluate)
+    parts: Sequence[ModelPart] = ablation.position_parts(model)
     if what == "heads":
         parts = means.heads()
     elif what == "layers":  # those that ran: an example may not use every part of a model
-        parts = [part for part in layer_parts(model) if part.module in means.outputs]
+        parts = [part for part in ablation.layer_parts(model) if part.module in means.outputs]
     if not parts:
         raise UserError(
             f"the model has no {what} to remove",
             fix="choose other parts (command line: --what), or a run whose model has attention",
         )
     metric, sample = next(iter(before.samples.items()))
-    replacement: How = Zero() if how == "zero" else Mean(means) if how == "mean" else Resample(seed)
+    replacements: dict[Replacement, ablation.How] = {
+        "zero": ablation.Zero(),
+        "mean": ablation.Mean(means),
+        "resample": ablation.Resample(seed),
+    }
     results: list[AblatedPart] = []
     for number, part in enumerate(parts, start=1):
-        with ablated(model, [part], replacement):
+        with ablation.ablated(model, [part], replacements[how]):
             after = evaluate().samples[metric]
         change = difference(sample, after)
         results.append(AblatedPart(part=part, value=after.estimate(), difference=change))

@@ -19,7 +19,6 @@ import numpy as np
 from jiwer import AbstractTransform, process_words
 
 from harken.measure.interval import LOG, LOGIT, LinkFunction, Sample
-from harken.measure.tagging import Pairs
 
 Units = Literal["words", "characters"]
 Edit = Literal["equal", "substitute", "delete", "insert"]
@@ -155,19 +154,11 @@ def count_edits(ops: Iterable[EditOp]) -> EditCounts:
 
 def edits_by_speaker(speakers: Sequence[str], edits: Sequence[EditCounts]) -> dict[str, EditCounts]:
     """Return the counts of each speaker, the highest error rate first."""
-    groups: dict[str, list[EditCounts]] = {}
+    totals: dict[str, EditCounts] = {}
     for speaker, counts in zip(speakers, edits, strict=True):
-        groups.setdefault(speaker, []).append(counts)
-    totals = {
-        speaker: EditCounts(*map(sum, zip(*group, strict=True)))
-        for speaker, group in groups.items()
-    }
+        pairs = zip(totals.get(speaker, EditCounts()), counts, strict=True)
+        totals[speaker] = EditCounts(*map(sum, pairs))
     return dict(sorted(totals.items(), key=lambda item: (-item[1].rate, item[0])))
-
-
-def confusion_counts(sentences: Iterable[Iterable[EditOp]]) -> Pairs:
-    """Count pairs of reference and output units."""
-    return Counter((op.reference, op.hypothesis) for ops in sentences for op in ops)
 
 
 def matched_words(ops: Sequence[EditOp]) -> list[tuple[int, int]]:

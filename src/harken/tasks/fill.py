@@ -39,9 +39,14 @@ from harken.errors import UserError
 from harken.formats.text import read_lines
 from harken.inspection.record import has_attention
 from harken.layers.losses import cross_entropy_
-from harken.measure.cloze import BEST, ClozeMetrics, ClozePredictions, ngram_predictions
+from harken.measure.cloze import (
+    BEST,
+    ClozeMetrics,
+    ClozePredictions,
+    Trigrams,
+    ngram_predictions,
+)
 from harken.measure.interval import Sample
-from harken.measure.ngrams import Trigrams
 from harken.models.cloze import BiRNNClozeConfig, ClozeConfig, ClozeModel
 from harken.tasks.attention_view import AttentionExample, self_view
 from harken.tasks.prediction import (

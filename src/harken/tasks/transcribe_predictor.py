@@ -4,6 +4,7 @@ A sound that is longer than the model's limit is cut where it is quietest, and t
 its chunks are joined.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -31,7 +32,6 @@ from harken.inspection.search_attention import forced_cross_attention
 from harken.measure.edit_distance import (
     EditOp,
     align_texts,
-    confusion_counts,
     count_edits,
     edits_by_speaker,
     transcription_samples,
@@ -322,7 +322,8 @@ def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]
         ]
         header = ("speaker", "words", "error rate", "substituted", "deleted", "inserted")
         tables.append(Table(title="Error rate by speaker", header=header, rows=rows))
-    if wrong := confusions(confusion_counts(sentences), MAX_CONFUSIONS):
+    pairs = Counter((op.reference, op.hypothesis) for ops in sentences for op in ops)
+    if wrong := confusions(pairs, MAX_CONFUSIONS):
         pairs = [(pair.expected or "–", pair.predicted or "–", pair.words) for pair in wrong]
         tables.append(Table(title="Confusions", header=("expected", "output", "count"), rows=pairs))
     return tables
