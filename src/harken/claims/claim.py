@@ -76,19 +76,15 @@ Check = Callable[[Setting], Sequence[Case]]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement. Used as a decorator, it registers the function that computes its cases.
-
-    `expected` is the recorded verdict: another one means that the library or the claim is broken.
-    `remark` says where the statement holds, or names an error of the document.
-    """
+    """A statement, used as a decorator of the function that computes its cases."""
 
     id: str
     source: str  # institution, course, document and part
     statement: str
     formula: str
     assumption: str = "none"
-    expected: Verdict = HOLDS
-    remark: str = ""
+    expected: Verdict = HOLDS  # any other verdict means that the library or the claim is broken
+    remark: str = ""  # where the statement holds, or an error of the document
     check: Check | None = None
 
     def __call__(self, check: Check) -> Check:

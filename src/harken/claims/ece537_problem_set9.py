@@ -156,10 +156,7 @@ def real_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J
 def content_scores(
     transform: Callable[[Tensor], Tensor], positions: Sampler, setting: Setting
 ) -> Float[Tensor, "N"]:
-    """Return scores of keys and queries with the same content plus their own positions.
-
-    Contents are transformed normal numbers: signs are ±1, normalized vectors have norm 1.
-    """
+    """Return scores of keys and queries: the same transformed normal vector plus positions."""
     generator, width = setting.generator(), setting.width
     content = transform(normal(generator, DRAWS, width))
     key, query = (content + positions(generator, width) for _ in range(2))

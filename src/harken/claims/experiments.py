@@ -130,9 +130,9 @@ def wrong_key_rate(setting: Setting) -> Experiment:
         id="A6",
         title="Rate at which a wrong key wins",
         summary="Contents as long as positions are nearly safe against one other key; with "
-        "contents of a tenth of that length the result is a guess. Real sinusoids favor a neighbor: "
-        "next to the query a wrong key wins more often than not until contents are two thirds as "
-        "long as positions.",
+        "contents of a tenth of that length the result is a guess. Real sinusoids favor a "
+        "neighbor: next to the query a wrong key wins more often than not until contents are two "
+        "thirds as long as positions.",
         x_label="length of contents, percent of the length of positions",
         y_label="share of draws in which another key scores higher",
         x=shares,

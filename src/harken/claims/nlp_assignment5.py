@@ -157,10 +157,7 @@ def noisy_average(
 
 
 def predicted_variance(heads: int, count: int, noisy: int) -> float:
-    """Return the variance of c for M to infinity.
-
-    With several heads, each noisy key is missed independently, with weight 1/m.
-    """
+    """Return the variance of c for M to infinity; m heads miss their keys independently."""
     if heads == 1:
         return (1 + 1 / (count - 1)) / 4 if noisy == 1 else 1 - 1 / count
     variance = MISS_RATE * (1 - MISS_RATE) * (1 + 1 / (NOISE_KEYS - 1))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.masks import NO_MASK, Mask
@@ -88,17 +89,10 @@ def _check_merged_matrix(setting: Setting) -> Sequence[Case]:
     ]
     for rows in (inner, width // 2):
         what = f"weights per head, one matrix relative to two of I = {rows}"
-        measured = score_parameters(MergedConfig(), width, width) / score_parameters(
-            ScaledConfig(), width, rows
-        )
-        cases.append(Case(what, width**2 / (2 * rows * width), measured, EXACT))
+        pair_score = ScaledConfig().build(layers.score_sizes(width, rows))
+        sizes = [sum(map(Tensor.numel, built.parameters())) for built in (score, pair_score)]
+        cases.append(Case(what, width**2 / (2 * rows * width), sizes[0] / sizes[1], EXACT))
     return cases
-
-
-def score_parameters(config: MergedConfig | ScaledConfig, width: int, key_width: int) -> int:
-    """Return the number of parameters of a score."""
-    score = config.build(layers.score_sizes(width, key_width))
-    return sum(weight.numel() for weight in score.parameters())
 
 
 @Claim(
@@ -175,8 +169,8 @@ def random_decoder(generator: torch.Generator) -> AttentionRNNDecoder:
 
 
 def decoder_case(
-    decoder: AttentionRNNDecoder, memory: torch.Tensor, states: Array, generator: torch.Generator
-) -> tuple[Case, torch.Tensor, AttentionRNNState]:
+    decoder: AttentionRNNDecoder, memory: Tensor, states: Array, generator: torch.Generator
+) -> tuple[Case, Tensor, AttentionRNNState]:
     """Compare the probabilities of random words with the document's equations."""
     hidden = layers.normal(generator, HIDDEN)
     tokens = torch.randint(WORDS, (TIME,), generator=generator)
@@ -196,14 +190,12 @@ def decoder_case(
 
 
 def attention_delay(
-    decoder: AttentionRNNDecoder, tokens: torch.Tensor, state: AttentionRNNState, step: int
+    decoder: AttentionRNNDecoder, tokens: Tensor, state: AttentionRNNState, step: int
 ) -> int:
     """Return the distance from the word read at an attention step to the first word it affects."""
     kernel, steps = decoder.attention.kernel, 0
 
-    def perturbed(
-        terms: ScoreTerms, values: torch.Tensor, mask: Mask, dropout: float
-    ) -> torch.Tensor:
+    def perturbed(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
         nonlocal steps
         steps += 1
         return kernel(terms, values, mask, dropout) + float(steps == step)
@@ -253,12 +245,13 @@ def _check_language_cnn(setting: Setting) -> Sequence[Case]:
 def numpy_convolution(below: Array, weight: Array, threshold: Array) -> Array:
     """Return σ(Σ over Δ of W[Δ] L[2t + Δ] - B), Δ in -1, 0, 1, with zeros beyond both ends."""
     padded = np.pad(below, ((1, 1), (0, 0)))
-    windows = [padded[start : start + 3] for start in range(0, len(below), 2)]
-    taps = [weight[:, :, offset] for offset in range(3)]
-    sums = [
-        sum((w @ x for w, x in zip(taps, window, strict=True)), -threshold) for window in windows
-    ]
-    return np.maximum(np.stack(sums), 0.0)
+    outputs = []
+    for start in range(0, len(below), 2):
+        total = -threshold
+        for offset in range(3):
+            total = total + weight[:, :, offset] @ padded[start + offset]
+        outputs.append(np.maximum(total, 0.0))
+    return np.stack(outputs)
 
 
 def cnn_depth(time: int, layers: int) -> int:

@@ -112,10 +112,8 @@ def attention_steps(time: int, width: int, key_width: int, *, serial: bool) -> i
 
 
 def attention_depth(time: int, width: int, key_width: int, *, serial: bool) -> int:
-    """Trace the library's layer, without W_O as in the document.
-
-    With 8 heads, values are never wider than keys; the fused kernel would pad the keys.
-    """
+    """Trace the library's layer, without W_O as in the document."""
+    # With 8 heads, values are never wider than keys; the fused kernel would pad the keys.
     config = MultiHeadConfig(heads=8, key_width=key_width, head_width=width // 8, out_proj=False)
     tokens, context = torch.empty(1, time, width), layers.sequence_context(time, time)
     cost = trace_forward(lambda _: config.build(width, LONG), lambda layer: layer(tokens, context))

@@ -48,12 +48,11 @@ def ablation_study(
     how: Replacement = "zero",
     *,
     seed: int = 0,
-    on_part: Callable[[int, int, str, AblatedPart], None] = lambda *progress: None,
+    on_part: Callable[[int, int, str, AblatedPart], None] = lambda number, total, metric, part: (
+        None
+    ),
 ) -> AblationStudy:
-    """Evaluate the model, and evaluate it again without each part in turn.
-
-    `on_part(number, total, metric, part)` is called after each part.
-    """
+    """Evaluate the model, and again without each part in turn; call `on_part` after each."""
     means, before = ablation.mean_activations(model, evaluate)
     parts: Sequence[ModelPart] = ablation.position_parts(model)
     if what == "heads":

@@ -6,13 +6,12 @@ The model answers where its confidence is at least a threshold. `threshold_for` 
 examples such that, with probability at least 90 % over the dev set, the error rate among answered
 questions from the same distribution is at most `max_error`: Learn then Test (Angelopoulos et al.,
 2021) with fixed-sequence testing. Each test bounds the error rate of the k most confident answers
-(Clopper-Pearson); k grows by n/20 from a fixed start while the bound is at most `max_error`. There
-are two starts, n/5 and n/2, each at level 5 %: the first suits models that know few answers, the
-second models that know most.
+(Clopper-Pearson); k grows by n/20 while the bound is at most `max_error`. It starts at n/5, for
+models that know few answers, and at n/2, for models that know most, each at level 5 %.
 
-The guarantee is exact if the risk rises with coverage, at least where it crosses `max_error`, and
-also if confidence carries no information; `benchmarks/abstention.py` measures other cases. Even
-without errors, 59 dev examples are needed for 10 % and 119 for 5 %.
+The guarantee is exact if the risk rises with coverage where it crosses `max_error`, or if
+confidence carries no information; `benchmarks/abstention.py` measures other cases. Without errors,
+59 dev examples are needed for 10 % and 119 for 5 %.
 """
 
 from collections.abc import Sequence

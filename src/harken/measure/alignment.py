@@ -152,13 +152,10 @@ def word_weights(
 
 
 def extract_links(weights: WordWeights, method: LinkMethod, min_weight: float) -> Links:
-    """Return the links of all words with at least `min_weight`, or of the largest weights.
-
-    "argmax" links each target word to the source word with the largest weight, of equals the first.
-    The other methods combine these links with those from each source word to a target word.
-    """
+    """Return the links with at least `min_weight`, or combine the largest of each word."""
     if method == "threshold":
         return frozenset((int(s), int(t)) for t, s in np.argwhere(weights >= min_weight))
+    # Of equal weights the first is linked.
     by_target = frozenset((int(s), t) for t, s in enumerate(weights.argmax(axis=1)))
     by_source = frozenset((s, int(t)) for s, t in enumerate(weights.argmax(axis=0)))
     if method == "intersection":
@@ -169,11 +166,9 @@ def extract_links(weights: WordWeights, method: LinkMethod, min_weight: float) -
 
 
 def grow_diag_final(by_target: Links, by_source: Links) -> Links:
-    """Symmetrize two directed alignments by grow-diag-final (Koehn et al., 2003).
-
-    The order of additions decides the result. It is that of Moses' `symal`: points by target, then
-    source, where a point that was just added counts in the same pass.
-    """
+    """Symmetrize two directed alignments by grow-diag-final (Koehn et al., 2003)."""
+    # The result depends on the order. As in Moses' `symal`, points are visited by target, then
+    # source, and a point that was just added counts in the same pass.
     forward, backward = (sorted((t, s) for s, t in links) for links in (by_target, by_source))
     either, points = {*forward, *backward}, {*forward} & {*backward}
     targets, sources = {t for t, _ in points}, {s for _, s in points}

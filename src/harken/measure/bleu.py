@@ -30,10 +30,8 @@ Scores = Float[np.ndarray, "rows"]
 def translation_samples(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Return samples by metric, and the sacrebleu signature of each.
-
-    `language` is the code of the target, such as "de"; Moses treats unknown languages as English.
-    """
+    """Return samples by metric, and their signatures; `language` is a code such as "de"."""
+    # Moses treats unknown languages as English.
     moses = [moses_tokens(lines, language) for lines in (hypotheses, references)]
     samples = {
         "bleu": corpus_score(bleu_counts(hypotheses, references, tokenize="13a"), bleu),

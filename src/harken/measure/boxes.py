@@ -66,10 +66,7 @@ def box_samples(
     attention: Sequence[ImageAttention],
     alignments: Sequence[Sequence[EditOp]],
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Return samples by metric over the words of all images, and a note for each.
-
-    `boxes` are those of the words of each caption, if known; `alignments` align outputs with it.
-    """
+    """Return samples and notes by metric; `boxes` has those of each caption's words, if known."""
     rows = []  # sums of the three metrics, and words
     for of_words, image, ops in zip(boxes, attention, alignments, strict=True):
         words = []

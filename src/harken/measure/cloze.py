@@ -167,10 +167,7 @@ class ClozePredictions(NamedTuple):
 def ngram_predictions(
     trigrams: Trigrams, lines: Ragged, chosen: Numbers, first_word: int
 ) -> tuple[ClozePredictions, ClozePredictions]:
-    """Predict by word frequency alone, and by the two neighbors on each side.
-
-    Numbers below `first_word` are special tokens, which are never predicted.
-    """
+    """Predict words from `first_word` on, by frequency and by the two neighbors on each side."""
     contexts = context_words(lines, chosen, trigrams.end).tolist()
 
     def predict(distributions: Iterable[Float[np.ndarray, "V"]]) -> ClozePredictions:

@@ -83,10 +83,9 @@ def measure_honesty(
     fictional: Sequence[Answer],
     seed: int,
 ) -> tuple[dict[str, Sample], dict[str, str], Honesty]:
-    """Return samples by metric, a note for each, and the section of a report.
+    """Return samples and notes by metric, and the section of a report, for at least one answer.
 
-    There must be at least one answer. `embed` returns the model's vectors of names; `fictional` are
-    answers about fictional names.
+    `embed` returns the model's vectors of names; `fictional` are answers about fictional names.
     """
     names = [answer.name for answer in answers]
     texts = [answer.answer.strip() for answer in answers]
@@ -129,19 +128,13 @@ def measure_honesty(
             KNOWN: share((~scored.correct & ~np.array(unknown)).tolist(), "error").estimate(),
             UNKNOWN: share(unknown, "error").estimate(),
         },
-        groups={title: _groups(scored, *numbers) for title, numbers in groups.items()},
+        groups={
+            title: calibration.group_answers(scored, *numbers) for title, numbers in groups.items()
+        },
         nearest_names=nearest_names,
         fictional=_fictional(fictional, scored, known, possible, threshold) if fictional else None,
     )
     return samples, notes, honesty
-
-
-def _groups(
-    scored: ScoredAnswers, numbers: Sequence[int], names: Mapping[int, str]
-) -> list[AnswerGroup]:
-    """Group answers by the largest key of `names` that does not exceed their number."""
-    keys = np.array([max(low for low in names if low <= number) for number in numbers])
-    return calibration.group_answers(scored, keys, names)
 
 
 def _fictional(

@@ -43,17 +43,13 @@ Interval = tuple[float | None, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and the ends of its 95 % interval; None where they are undefined.
-
-    Shares and errors are 0..1, points 0..100. `n` is the number of units, such as words, that the
-    value is averaged over. If it is not an average, such as BLEU, `n` is the number of examples.
-    """
+    """A value and the ends of its 95 % interval; None where they are undefined."""
 
     value: float | None
     low: float | None
     high: float | None
-    unit: Unit = "share"
-    n: int | None = None
+    unit: Unit = "share"  # shares and errors are 0..1, points 0..100
+    n: int | None = None  # of averages: units, such as words; of other metrics: examples
 
 
 def format_value(value: float | None, unit: Unit) -> str:
@@ -124,10 +120,7 @@ def ratio(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Sample:
-    """Counts of every example, and the metric as a function of their sums.
-
-    The last column of the counts is the denominator of the metric, unless `averaged` is false.
-    """
+    """Counts of every example, and the metric as a function of their sums."""
 
     counts: Counts
     metric: MetricFunction = ratio
@@ -135,7 +128,7 @@ class Sample:
     link: LinkFunction = LOG
     binary: bool = False  # counts are (0, 1) or (1, 1), or (0, 0) for an example that is ignored
     ordered: bool = False  # examples are consecutive pieces of one text
-    averaged: bool = True
+    averaged: bool = True  # the last column of the counts is the denominator of the metric
     selective: bool = False  # the denominator depends on the predictions
 
     @property
@@ -197,11 +190,7 @@ def jackknife_half_width(replicates: Values, sizes: Counts) -> float:
 
 
 def degrees_of_freedom(replicates: Values, sizes: Counts) -> float:
-    """Return the degrees of freedom of t, at least 1.
-
-    The effective number of examples is 1 / (sum of squared shares), a mean over columns. A high
-    kurtosis k of the influence of n examples lowers the degrees of freedom to 2n / (k - 1).
-    """
+    """Return the smaller of 1 / (sum of squared shares) - 1 and 2n / (kurtosis - 1), at least 1."""
     totals = sizes.sum(axis=0)
     shares = np.divide(sizes, totals, out=np.zeros_like(sizes), where=totals > 0)
     squares = float(np.where(totals > 0, (shares**2).sum(axis=0), 1.0).mean())
@@ -211,11 +200,8 @@ def degrees_of_freedom(replicates: Values, sizes: Counts) -> float:
 
 
 def block_sums(counts: Counts, replicates: Values) -> Counts:
-    """Return sums over blocks that are longer than the autocorrelation of the pieces of a text.
-
-    A text of fewer than `MIN_PIECES` pieces is a single block.
-    """
-    if len(counts) < MIN_PIECES:
+    """Return sums over blocks that are longer than the autocorrelation of the pieces of a text."""
+    if len(counts) < MIN_PIECES:  # a single block
         whole: np.ndarray = counts.sum(axis=0, keepdims=True)
         return whole
     blocks = int(len(counts) / (BLOCK * autocorrelation_time(replicates)))

@@ -119,10 +119,7 @@ def _embedded_neighbors(
 def nearest_names(
     names: Sequence[str], known: Sequence[str], similarities: Iterable[Values]
 ) -> list[int | None]:
-    """Return the index of the known name that is most similar to each name; None without one.
-
-    `similarities` has a row for each name, with -inf for names that cannot be neighbors.
-    """
+    """Return the index of the largest similarity of each name, None if all others are -inf."""
     indices = {name: index for index, name in enumerate(known)}
     nearest: list[int | None] = []
     for name, row in zip(names, similarities, strict=True):
@@ -162,7 +159,8 @@ def cosine_similarities(
     directions, known_directions = _normalize(vectors), _normalize(known)
     for start in range(0, len(directions), BATCH_SIZE):
         batch = directions[start : start + BATCH_SIZE]
-        yield from np.where(batch.any(axis=1)[:, None], batch @ known_directions.T, -np.inf)
+        is_zero = ~batch.any(axis=1, keepdims=True)
+        yield from np.where(is_zero, -np.inf, batch @ known_directions.T)
 
 
 def _normalize(vectors: Float[np.ndarray, "rows width"]) -> Float[np.ndarray, "rows width"]:

@@ -5,9 +5,8 @@
     p            approximate randomization, two-sided: counts of each example are exchanged at
                  random, p = (1 + exchanges that differ by at least as much) / (1 + exchanges)
 
-Pieces of one text are joined to blocks first, since neighbors are correlated. If both systems do
-the same in every example, a bounded metric has an interval from the number of examples, other
-metrics have none. p is not corrected for multiple comparisons.
+Pieces of one text are joined to blocks first, since neighbors are correlated. For equal systems, a
+bounded metric has a Clopper-Pearson interval. p is not corrected for multiple comparisons.
 """
 
 import math
@@ -53,15 +52,12 @@ class Difference:
 
 
 def comparable(first: Sample, second: Sample) -> bool:
-    """Whether both have a value and count the same units in the same examples.
-
-    Averages over different units, such as nats per token of two vocabularies, are different
-    metrics, unless choosing the units is part of the system.
-    """
+    """Whether both have a value and count the same units in the same examples."""
     if first.unit != second.unit or first.counts.shape != second.counts.shape:
         return False
     if not math.isfinite(first.value) or not math.isfinite(second.value):
         return False
+    # Averages over other units, such as tokens of two vocabularies, are different metrics.
     counted = first.counts[:, -1] == second.counts[:, -1]
     return not first.averaged or first.selective or bool(counted.all())
 

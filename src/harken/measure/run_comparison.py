@@ -57,10 +57,7 @@ def pivot_table(
     columns: str,
     metric: str | None = None,
 ) -> tuple[str, list[PivotCell]]:
-    """Evaluate runs (name, plain recipe, evaluation) for a table by two recipe keys.
-
-    Returns the metric, by default the first of the first run, and the cells.
-    """
+    """Evaluate runs (name, plain recipe, evaluation); return the metric and the cells."""
     cells: dict[tuple[str, str], PivotCell] = {}
     for name, recipe, evaluate in runs:
         row, column = (_recipe_value(recipe, key, name) for key in (rows, columns))

@@ -18,10 +18,7 @@ class Answer(NamedTuple):
 
 
 class ScoredAnswers:
-    """Confidences of answers, limited to 0..1, and whether each answer is correct.
-
-    A NaN, from a diverged model, counts as a confidence of 0.
-    """
+    """Confidences of answers, limited to 0..1 (NaN is 0), and whether each answer is correct."""
 
     def __init__(self, confidences: ArrayLike, correct: ArrayLike) -> None:
         valid = np.nan_to_num(np.asarray(confidences, dtype=np.float64), nan=0.0)

@@ -324,6 +324,6 @@ def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]
         tables.append(Table(title="Error rate by speaker", header=header, rows=rows))
     pairs = Counter((op.reference, op.hypothesis) for ops in sentences for op in ops)
     if wrong := confusions(pairs, MAX_CONFUSIONS):
-        pairs = [(pair.expected or "–", pair.predicted or "–", pair.words) for pair in wrong]
-        tables.append(Table(title="Confusions", header=("expected", "output", "count"), rows=pairs))
+        rows = [(pair.expected or "–", pair.predicted or "–", pair.words) for pair in wrong]
+        tables.append(Table(title="Confusions", header=("expected", "output", "count"), rows=rows))
     return tables
