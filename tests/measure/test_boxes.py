@@ -11,7 +11,6 @@ from harken.formats.examples import Box
 from harken.layers.frontends import ConvStemConfig, ImageSizes, PatchEmbeddingConfig
 from harken.measure.boxes import (
     NOTES,
-    GridCenters,
     ImageAttention,
     box_metrics,
     box_samples,
@@ -108,12 +107,6 @@ def test_inside_is_as_matplotlib_has_it(x: int, y: int, width: int, height: int)
     assert points_in_box(Box(x, y, width, height), centers).tolist() == expected
 
 
-def test_borders_are_inside() -> None:
-    centers = GridCenters(np.array([2.0, 6.0, 10.0]), np.array([3.0, 3.0, 3.0]))
-    assert points_in_box(Box(2, 3, 4, 0), centers).tolist() == [True, True, False]
-    assert not points_in_box(Box(2.5, 0, 3, 9), centers).any()
-
-
 @pytest.mark.parametrize("config", [PatchEmbeddingConfig(patch=6), ConvStemConfig()])
 def test_centers_agree_with_the_frontends(
     config: PatchEmbeddingConfig | ConvStemConfig,
@@ -141,14 +134,3 @@ def test_parts_by_slow_loops(weights: list[int], within: list[bool]) -> None:
     assert result.chance_in_box == pytest.approx(sum(within) / 7)
     mass = sum(weight for weight, inner in pairs if inner) / total if total else sum(within) / 7
     assert result.attention_mass_in_box == pytest.approx(mass, abs=1e-6)
-
-
-def test_random_and_uniform_attention_reach_chance() -> None:
-    within = points_in_box(Box(0, 0, 8, 8), GRID)
-    even = box_metrics(np.full(PLACES, 1 / PLACES), within)
-    assert even == pytest.approx((4 / 15, 4 / 15, 4 / 15))
-    random = np.random.default_rng(11)
-    drawn = [box_metrics(random.random(PLACES), within).attention_in_box for _ in range(3001)]
-    assert np.mean(drawn) == pytest.approx(
-        even.chance_in_box, abs=3 * (4 * 11 / 15**2 / 3001) ** 0.5
-    )

@@ -11,7 +11,6 @@ from harken.measure.calibration import (
     reliability,
 )
 from harken.measure.interval import share
-from harken.measure.paired import comparable
 from harken.measure.scored_answers import ScoredAnswers
 
 ANSWERS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=47)
@@ -79,12 +78,6 @@ def test_what_an_answer_counts_depends_on_it_alone(
     both = [*first, *second]
     together = calibration_error(ScoredAnswers([c for c, _ in both], [r for _, r in both]))
     np.testing.assert_array_equal(together.counts, np.vstack(apart))
-
-
-def test_two_systems_can_be_compared() -> None:
-    sure = calibration_error(ScoredAnswers([0.9, 0.9, 0.9], [True, False, True]))
-    modest = calibration_error(ScoredAnswers([0.1, 0.5, 0.9], [True, False, True]))
-    assert comparable(sure, modest)
 
 
 def test_chance_alone() -> None:

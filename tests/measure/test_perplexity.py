@@ -47,11 +47,6 @@ def test_uniform_predictions_have_the_perplexity_of_the_vocabulary(
     assert loss_sample(counted * math.log(2), counted, "bits").value == pytest.approx(1.0)
 
 
-def test_chunks_are_weighted_by_their_counts() -> None:
-    sample = loss_sample(np.array([10.0, 1.0]), np.array([1.0, 10.0]), "nats")
-    assert sample.value == pytest.approx(1.0)  # and not 5.05, the mean of the two means
-
-
 def test_no_figure_is_infinite() -> None:
     """A text without spaces is one word of thousands of nats."""
     estimate = of([5000.0], [2000], [1], [2000]).samples()["perplexity_per_word"].estimate()

@@ -324,6 +324,8 @@ def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]
         tables.append(Table(title="Error rate by speaker", header=header, rows=rows))
     pairs = Counter((op.reference, op.hypothesis) for ops in sentences for op in ops)
     if wrong := confusions(pairs, MAX_CONFUSIONS):
-        rows = [(pair.expected or "–", pair.predicted or "–", pair.words) for pair in wrong]
-        tables.append(Table(title="Confusions", header=("expected", "output", "count"), rows=rows))
+        confused = [(pair.expected or "–", pair.predicted or "–", pair.words) for pair in wrong]
+        tables.append(
+            Table(title="Confusions", header=("expected", "output", "count"), rows=confused)
+        )
     return tables
