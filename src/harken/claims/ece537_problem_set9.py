@@ -1,7 +1,6 @@
 """University of Illinois, ECE 537 Fundamentals of Speech Processing (2022), Problem Set 9.
 
-A = W_K^T W_Q is key-first: score(i, t) = e_t A e_i. The merged matrix of `attention/merging.py` is
-query-first, so it is A transposed.
+A = W_K^T W_Q is key-first: score(i, t) = e_t A e_i. The merged matrix of the library is transposed.
 
 A6: (k + e_τ)·(q + e_t) = k·q + k·e_t + e_τ·q + e_τ·e_t with k = q. With independent uniform phases
 the last three products have mean 0 and variances |k|²/2, |k|²/2 and d/4:
@@ -10,8 +9,7 @@ the last three products have mean 0 and variances |k|²/2, |k|²/2 and d/4:
     elements Gaussian    mean d    variance 13d/4        k·q itself has variance 2d
     norm 1               mean 1    variance 1 + d/4      the document's |k| = 1
 
-The document combines the norm of the third row with the variance of the first. Real sinusoids are
-not random: e_τ·e_t = Σ cos(w_i (τ - t)), which is large if τ is near t.
+The document combines the norm of the third row with the variance of the first.
 """
 
 import math
@@ -27,7 +25,7 @@ from torch import Tensor
 from harken.attention.merging import merge_pair
 from harken.attention.positions import SinusoidConfig, interleave
 from harken.claims import formulas
-from harken.claims.claim import EXACT, NARROWER, SINGLE, Array, Case, Claim, Setting, compare_arrays
+from harken.claims.claim import EXACT, NARROWER, SINGLE, Case, Claim, Setting, compare_arrays
 from harken.claims.random_layers import normal, position_vectors
 from harken.design.band import BandPlan, band, band_shape
 from harken.design.head import attention
@@ -126,18 +124,15 @@ def _check_band_head(setting: Setting) -> Sequence[Case]:
     ]
     for plan in (soft, sharp):
         what = f"steps to half of the largest attention, sharpness {plan.sharpness:g}"
-        predicted = numpy_half_width(slow, plan.sharpness)
+        # Search a grid for the distance from the peak at which the score is log 2 lower.
+        distances = np.arange(0, math.pi / slow.max(), 0.001)
+        is_half = plan.sharpness * (1 - np.cos(distances[:, None] * slow)).sum(axis=1) >= math.log(
+            2
+        )
+        predicted = float(distances[is_half.argmax()]) if is_half.any() else math.inf
         measured = band_shape(plan).half_width or math.inf
         cases.append(Case(what, predicted, measured, tolerance=0.01, stated=False))
     return cases
-
-
-def numpy_half_width(frequencies: Array, sharpness: float) -> float:
-    """Return the distance from the peak at which the score is log 2 lower, by grid search."""
-    distances = np.arange(0, math.pi / frequencies.max(), 0.001)
-    drops = sharpness * (1 - np.cos(distances[:, None] * frequencies)).sum(axis=1)
-    is_half = drops >= math.log(2)
-    return float(distances[is_half.argmax()]) if is_half.any() else math.inf
 
 
 def random_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:

@@ -20,6 +20,7 @@ from harken.claims.claim import Setting
 from harken.claims.random_layers import normal, position_vectors, sequence_context
 from harken.design.band import BandPlan, band_shape
 from harken.design.waves import Waves
+from harken.inspection.record import attentions
 from harken.layers.recurrent import LSTMConfig, TanhConfig
 from harken.layers.transformer import Stack, TransformerConfig
 from harken.models.initialize import initialize
@@ -203,7 +204,8 @@ def gradient_by_distance(setting: Setting) -> Experiment:
 def rank_truncation(setting: Setting, run: Run | None = None) -> Experiment:
     """Measure the change of attention if W~ keeps only its largest directions (B8)."""
     probes = truncation.copy_probes(setting) if run is None else truncation.run_probes(run)
-    width = next(iter(probes.values())).max_key_width
+    attention = attentions(next(iter(probes.values())).model).values()
+    width = max(layer.score.key_width or 0 for layer in attention)
     ranks = sorted({*range(1, width, max(1, width // 16)), width})
     comparison = (
         "A trained head needs few of them: its error falls faster than that of random weights, "

@@ -6,9 +6,8 @@ Noisy keys (B11): k_a = ε μ_a, ε ~ N(1, 1/2); the other keys are μ_i, orthon
                              all noisy: the largest ε gets all attention
     m heads, q_j = M μ_j     head j outputs v_j, unless ε < 0: then the mean of all other values
 
-P(ε < 0) = Φ(-√2) = 7.9 %: two heads fail less often than one, but they do fail. The variance of c
-is the trace of its covariance; values are orthonormal. The αI of the document's covariance is
-omitted, because it is vanishingly small.
+P(ε < 0) = Φ(-√2) = 7.9 %. The variance of c is the trace of its covariance; values are orthonormal.
+The document's covariance αI is omitted, because it is vanishingly small.
 """
 
 import math

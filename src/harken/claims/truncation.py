@@ -2,8 +2,8 @@
 
     change = mean over queries of Σ_t |α_t - α'_t| / 2
 
-The model is a small Transformer trained to copy, or that of a run. It is compared with the same
-model with random weights, each tensor scaled to the norm of the trained one.
+The model is a small Transformer trained to copy, or that of a run. The baseline has random weights,
+each tensor scaled to the norm of the trained one.
 """
 
 import copy
@@ -37,10 +37,6 @@ class Probe:
 
     model: nn.Module
     forward: Callable[[], object]
-
-    @property
-    def max_key_width(self) -> int:
-        return max(layer.score.key_width or 0 for layer in attentions(self.model).values())
 
     def attention(self) -> list[Float[Tensor, "B k T S"]]:
         """Return the attention of all layers."""
@@ -139,16 +135,16 @@ def attention_change(probe: Probe, ranks: Sequence[int]) -> list[float]:
     """Return the change of attention for each number of directions kept in every head."""
     full, changes = probe.attention(), []
     scores = [layer.score for layer in attentions(probe.model).values()]
-    saved = [copy.deepcopy(score.state_dict()) for score in scores]
+    modules = nn.ModuleList(scores)
+    saved = copy.deepcopy(modules.state_dict())
     try:
         for rank in ranks:
-            for score, weights in zip(scores, saved, strict=True):
-                score.load_state_dict(weights)
+            modules.load_state_dict(saved)
+            for score in scores:
                 write(truncate(score, rank))
             pairs = zip(probe.attention(), full, strict=True)
             shares = [(new - old).abs().sum(dim=-1).flatten() / 2 for new, old in pairs]
             changes.append(float(torch.cat(shares).mean()))
     finally:
-        for score, weights in zip(scores, saved, strict=True):
-            score.load_state_dict(weights)
+        modules.load_state_dict(saved)
     return changes

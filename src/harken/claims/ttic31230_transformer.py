@@ -1,9 +1,8 @@
 """TTIC 31230 Fundamentals of Deep Learning, Transformer Problems.
 
 Parallel time is the longest chain of dependent steps. A sum of n terms takes ⌈log2 n⌉ steps, an
-inner product one more, or n if it is serial. Self-attention has projections over J, scores over U,
-and three sums over time: the largest score, Z and the weighted sum. The predicted number adds these
-up by hand; the measured one is a trace of the library's layer (`cost/depth.py`).
+inner product one more, or n if it is serial. The measured number is a trace of the library's layer
+(`cost/depth.py`).
 """
 
 from collections.abc import Sequence

@@ -20,9 +20,9 @@ from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from harken.measure.interval import LOGIT, Estimate, Sample, Unit, share
+from harken.measure.interval import Estimate, Sample, share
 from harken.measure.quantiles import upper_bound
 from harken.measure.scored_answers import ScoredAnswers
 
@@ -92,15 +92,7 @@ def accuracy_at(scored: ScoredAnswers, percent: int) -> Sample:
     """Return the accuracy of the most confident `percent` of answers, ties included."""
     count = -(-percent * len(scored) // 100)
     threshold = np.sort(scored.confidences)[len(scored) - count]
-    return _among(scored.correct, scored.confidences >= threshold, "share")
-
-
-def _among(
-    outcomes: Bool[np.ndarray, "answers"], answered: Bool[np.ndarray, "answers"], unit: Unit
-) -> Sample:
-    """Return the share of true outcomes among the answered questions."""
-    counts = np.stack((outcomes & answered, answered), axis=1).astype(np.float64)
-    return Sample(counts=counts, unit=unit, link=LOGIT, binary=True, selective=True)
+    return share(scored.correct, answered=scored.confidences >= threshold)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,9 +114,9 @@ def guarantee(scored: ScoredAnswers, choosing: Sequence[int], max_error: float) 
     coverage = error = None
     if threshold is not None:
         answered = measured.confidences >= threshold
-        coverage = share(answered.tolist()).estimate()
+        coverage = share(answered).estimate()
         if answered.any():
-            error = _among(~measured.correct, answered, "error").estimate()
+            error = share(~measured.correct, "error", answered).estimate()
     return RiskGuarantee(
         max_error=max_error,
         threshold=threshold,

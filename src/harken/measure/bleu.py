@@ -5,8 +5,8 @@
     chrF = 100 (1 + 4) P R / (4 P + R)     P, R: means over n = 1..6 of precision and recall
 
 The first order without a match counts as half a match, the next as a quarter (smoothing "exp").
-sacrebleu counts the matches of each sentence; the formulas are repeated here because the jackknife
-needs the score without each sentence. Each sentence has one reference.
+sacrebleu counts matches; the formulas are here because the jackknife needs the score without each
+sentence. Each sentence has one reference.
 
 `bleu` is sacrebleu's value for raw text. `bleu_moses` is the value of tables on Multi30k: lower
 case, normalized punctuation, Moses tokens. They differ by a point or more.

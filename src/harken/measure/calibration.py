@@ -97,7 +97,7 @@ def group_answers(
     for index, name in enumerate(names.values()):
         group = scored.at(np.flatnonzero(indices == index).tolist())
         if len(group):
-            right, confidence = share(group.correct.tolist()).estimate(), group.confidences.mean()
+            right, confidence = share(group.correct).estimate(), group.confidences.mean()
             groups.append(
                 AnswerGroup(name=name, n=len(group), correct=right, confidence=float(confidence))
             )

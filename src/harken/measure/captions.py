@@ -7,14 +7,11 @@
     CIDEr   = 10 mean over n = 1..4 and references r of   g_n(c) . g_n(r) / (|g_n(c)| |g_n(r)|)
     CIDEr-D = the same with numerator exp(-(|c| - |r|)^2 / (2 6^2)) min(g_n(c), g_n(r)) . g_n(r)
 
-Values are 100 times those of coco-caption, as in papers. BLEU is not smoothed: without a match of N
-words BLEU-N is 0, where coco-caption adds small constants. CIDEr (Vedantam et al., 2015) takes
-document frequencies from the references of the evaluated set, so values on two sets are not
-comparable. Words are not stemmed, as in coco-caption and unlike in the paper.
-
-Words are those of coco-caption's Penn Treebank tokenizer: lower case, without . ? ! , : ; dashes
-and quotes; 's and n't are separate words. Unlike it, the dot of an abbreviation is dropped, and
-HTML entities and URLs are not recognized; 52 of 72,474 captions of Flickr8k and Multi30k differ.
+Values are 100 times those of coco-caption, as in papers. BLEU is not smoothed. CIDEr (Vedantam et
+al., 2015) takes document frequencies from the references of the evaluated set, so values on two
+sets are not comparable. Words are those of coco-caption's Penn Treebank tokenizer: lower case,
+without . ? ! , : ; dashes and quotes, not stemmed; 's and n't are separate words. Abbreviations,
+HTML entities and URLs differ, which changes 52 of 72,474 captions of Flickr8k and Multi30k.
 """
 
 import re

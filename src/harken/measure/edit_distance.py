@@ -16,7 +16,7 @@ from itertools import zip_longest
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
-from jiwer import AbstractTransform, process_words
+from jiwer import process_words
 
 from harken.measure.interval import LOG, LOGIT, LinkFunction, Sample
 
@@ -118,7 +118,11 @@ def align_texts(
     leniency: Leniency = STRICT,
 ) -> list[list[EditOp]]:
     """Return the minimal edits of each sentence, in order; jiwer resolves ties."""
-    split = _Split(units, leniency)
+
+    def split(texts: Sequence[str]) -> list[list[str]]:
+        lenient = map(leniency.apply, texts)
+        return [text.split() if units == "words" else list(text) for text in lenient]
+
     aligned = process_words(list(references), list(hypotheses), split, split)
     sentences = zip(aligned.references, aligned.hypotheses, aligned.alignments, strict=True)
     return [
@@ -133,17 +137,6 @@ def align_texts(
         ]
         for reference, hypothesis, chunks in sentences
     ]
-
-
-class _Split(AbstractTransform):
-    """Split a text into units, as jiwer expects it."""
-
-    def __init__(self, units: Units, leniency: Leniency) -> None:
-        self._units, self._leniency = units, leniency
-
-    def process_string(self, s: str) -> list[str]:
-        text = self._leniency.apply(s)
-        return text.split() if self._units == "words" else list(text)
 
 
 def count_edits(ops: Iterable[EditOp]) -> EditCounts:

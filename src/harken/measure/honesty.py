@@ -125,7 +125,7 @@ def measure_honesty(
         guarantees=guarantees,
         kinds={
             RIGHT: share(right).estimate(),
-            KNOWN: share((~scored.correct & ~np.array(unknown)).tolist(), "error").estimate(),
+            KNOWN: share(~scored.correct & ~np.array(unknown), "error").estimate(),
             UNKNOWN: share(unknown, "error").estimate(),
         },
         groups={

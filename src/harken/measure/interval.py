@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
 
 from harken.measure.quantiles import lower_bound, t_quantile, upper_bound
 
@@ -223,11 +224,14 @@ def autocorrelation_time(values: Values) -> float:
     return max(1.0, float(times[window]))
 
 
-def share(outcomes: Sequence[bool], unit: Unit = "share") -> Sample:
-    """Return the share of true outcomes among independent ones."""
-    right = np.asarray(outcomes, dtype=np.float64)
-    counts = np.stack((right, np.ones_like(right)), axis=1)
-    return Sample(counts=counts, unit=unit, link=LOGIT, binary=True)
+def share(
+    outcomes: ArrayLike, unit: Unit = "share", answered: Bool[np.ndarray, "examples"] | None = None
+) -> Sample:
+    """Return the share of true outcomes among independent ones, or among the answered ones."""
+    true, is_selective = np.asarray(outcomes, dtype=np.bool_), answered is not None
+    counted = np.ones_like(true) if answered is None else answered
+    counts = np.stack((true & counted, counted), axis=1).astype(np.float64)
+    return Sample(counts=counts, unit=unit, link=LOGIT, binary=True, selective=is_selective)
 
 
 def share_within(right: Sequence[int], counted: Sequence[int]) -> Sample:
