@@ -1,6 +1,7 @@
 """Mark Hasegawa-Johnson, Lecture 29: Transformers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -92,9 +93,15 @@ def _check_shift_matrix(setting: Setting) -> Sequence[Case]:
     "doubles.",
 )
 def _check_concatenation(setting: Setting) -> Sequence[Case]:
-    positions = SinusoidConfig(place="add"), SinusoidConfig(place="concat")
-    added, concatenated = (matrix_sizes(position, setting.width) for position in positions)
-    vectors = model_width(positions[1], setting.width) / setting.width
+    add, concat = SinusoidConfig(place="add"), SinusoidConfig(place="concat")
+    config = GPTConfig(
+        layers=1, width=setting.width, attention=MultiHeadConfig(heads=4), tie_embeddings=False
+    )
+    added, concatenated = (
+        {name: weight.numel() for name, weight in model.named_parameters() if weight.dim() == 2}
+        for model in (replace(config, position=place).build(97, seed=0) for place in (add, concat))
+    )
+    vectors = model_width(concat, setting.width) / setting.width
     growth = {name: concatenated[name] / size for name, size in added.items()}
     names = [name for name in added if "blocks" in name]
     blocks = sum(concatenated[name] for name in names) / sum(added[name] for name in names)
@@ -105,16 +112,6 @@ def _check_concatenation(setting: Setting) -> Sequence[Case]:
         Case("growth of the output matrix", 2.0, growth["lm_head.weight"], stated=False),
         Case("growth of all matrices of a block", 4.0, blocks, stated=False),
     ]
-
-
-def matrix_sizes(position: SinusoidConfig, width: int) -> dict[str, int]:
-    """Return the number of elements of every matrix of a language model."""
-    attention = MultiHeadConfig(heads=4)
-    config = GPTConfig(
-        layers=1, width=width, attention=attention, position=position, tie_embeddings=False
-    )
-    parameters = config.build(vocabulary=97, seed=0).named_parameters()
-    return {name: weight.numel() for name, weight in parameters if weight.dim() == 2}
 
 
 @Claim(
@@ -268,21 +265,6 @@ def backpropagate(problem: TaggingProblem) -> tuple[float, Float[Tensor, "hidden
     return -outputs[torch.arange(TIME), tags].log().sum().item(), inner.T @ previous
 
 
-def numpy_gradient(problem: TaggingProblem) -> Array:
-    """Return dL/dV by the lecture's recursion, from the last state to the first."""
-    recurrent, output = map(layers.to_numpy, (problem.recurrent_weight, problem.output_weight))
-    states = numpy_states(problem)
-    previous = np.vstack((np.zeros(HIDDEN), states[:-1]))
-    gradient, from_next = np.zeros_like(recurrent), np.zeros(HIDDEN)
-    for t in reversed(range(TIME)):
-        error = formulas.numpy_softmax(output @ states[t])
-        error[int(problem.tags[t])] -= 1.0
-        inner = (1 - states[t] ** 2) * (error @ output + from_next)
-        gradient += np.outer(inner, previous[t])
-        from_next = inner @ recurrent
-    return gradient
-
-
 @Claim(
     "C1",
     f"{SOURCE}, Example: Part of speech tagging",
@@ -310,10 +292,20 @@ def _check_tagger(setting: Setting) -> Sequence[Case]:
 )
 def _check_backpropagation(setting: Setting) -> Sequence[Case]:
     problem = random_problem(setting)
-    predicted, (_, explicit) = numpy_gradient(problem), backpropagate(problem)
+    recurrent, output = map(layers.to_numpy, (problem.recurrent_weight, problem.output_weight))
+    states = numpy_states(problem)
+    previous = np.vstack((np.zeros(HIDDEN), states[:-1]))
+    predicted, from_next = np.zeros_like(recurrent), np.zeros(HIDDEN)
+    for t in reversed(range(TIME)):  # the lecture's recursion
+        error = formulas.numpy_softmax(output @ states[t])
+        error[int(problem.tags[t])] -= 1.0
+        inner = (1 - states[t] ** 2) * (error @ output + from_next)
+        predicted += np.outer(inner, previous[t])
+        from_next = inner @ recurrent
+    _, explicit = backpropagate(problem)
     learned = problem.recurrent_weight.clone().requires_grad_()
-    states = layer_states(problem._replace(recurrent_weight=learned))
-    loss = F.cross_entropy(states @ problem.output_weight.T, problem.tags, reduction="sum")
+    learned_states = layer_states(problem._replace(recurrent_weight=learned))
+    loss = F.cross_entropy(learned_states @ problem.output_weight.T, problem.tags, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, learned)
     return [
         compare_arrays("dL/dV, explicit back-propagation", predicted, explicit),

@@ -138,10 +138,7 @@ def _check_cloze(setting: Setting) -> Sequence[Case]:
     assumption="V of step t enters h[t] and so decides w_{t+1}; a start symbol comes first",
 )
 def _check_translation(setting: Setting) -> Sequence[Case]:
-    generator = setting.generator()
-    decoder = random_decoder(generator)
-    memory = layers.normal(generator, 17, MEMORY)
-    case, tokens, state = decoder_case(decoder, memory[None], layers.to_numpy(memory), generator)
+    case, decoder, tokens, state = decoder_case(setting, 17)
     delay = float(attention_delay(decoder, tokens, state, step=3))
     return [case, Case("words from an attention step to the first word it affects", 1.0, delay)]
 
@@ -154,24 +151,20 @@ def _check_translation(setting: Setting) -> Sequence[Case]:
     assumption="none; channels K and width J may differ",
 )
 def _check_captioning(setting: Setting) -> Sequence[Case]:
-    generator = setting.generator()
-    decoder = random_decoder(generator)
-    image = layers.normal(generator, 3, 5, MEMORY)
-    states = layers.to_numpy(image).reshape(-1, MEMORY)
-    return [decoder_case(decoder, as_tokens(image[None]), states, generator)[0]]
-
-
-def random_decoder(generator: torch.Generator) -> AttentionRNNDecoder:
-    """Return the document's decoder, with a tanh layer as CELL."""
-    config = AttentionRNNDecoderConfig(width=WIDTH, hidden=HIDDEN, cell=TanhConfig())
-    decoder = config.build(WORDS, memory_width=MEMORY, source_width=HIDDEN, seed=0)
-    return layers.randomize(decoder, generator).eval()
+    return [decoder_case(setting, 3, 5)[0]]
 
 
 def decoder_case(
-    decoder: AttentionRNNDecoder, memory: Tensor, states: Array, generator: torch.Generator
-) -> tuple[Case, Tensor, AttentionRNNState]:
-    """Compare the probabilities of random words with the document's equations."""
+    setting: Setting, *shape: int
+) -> tuple[Case, AttentionRNNDecoder, Tensor, AttentionRNNState]:
+    """Compare probabilities of words with the document's equations; CELL is a tanh layer."""
+    generator = setting.generator()
+    config = AttentionRNNDecoderConfig(width=WIDTH, hidden=HIDDEN, cell=TanhConfig())
+    built = config.build(WORDS, memory_width=MEMORY, source_width=HIDDEN, seed=0)
+    decoder = layers.randomize(built, generator).eval()
+    source = layers.normal(generator, *shape, MEMORY)[None]
+    memory = as_tokens(source) if len(shape) == 2 else source
+    states = layers.to_numpy(source).reshape(-1, MEMORY)
     hidden = layers.normal(generator, HIDDEN)
     tokens = torch.randint(WORDS, (TIME,), generator=generator)
     first = decoder.init_state(memory, None, hidden[None])
@@ -186,7 +179,7 @@ def decoder_case(
         state = np.tanh(weights[f"{cell}_ih_l0"] @ inputs + weights[f"{cell}_hh_l0"] @ state)
         predicted.append(formulas.numpy_softmax(table @ weights["to_words.weight"] @ state))
     what = "P(w_{t+1}) of every word and step"
-    return compare_arrays(what, np.stack(predicted), measured), tokens, first
+    return compare_arrays(what, np.stack(predicted), measured), decoder, tokens, first
 
 
 def attention_delay(

@@ -32,31 +32,21 @@ STARTS = (4, 10)  # steps at which a sequence of tests begins
 
 
 class RiskCoverage(NamedTuple):
-    """Counts of answers at each threshold, from the highest confidence to the lowest."""
+    """Counts and shares of answers at each threshold, from the highest confidence to the lowest."""
 
     thresholds: Float[np.ndarray, "steps"]
     answered: Int[np.ndarray, "steps"]  # all at the last threshold
     wrong: Int[np.ndarray, "steps"]
-
-    @property
-    def coverage(self) -> Float[np.ndarray, "steps"]:
-        shares: np.ndarray = self.answered / self.answered[-1]
-        return shares
-
-    @property
-    def risk(self) -> Float[np.ndarray, "steps"]:
-        shares: np.ndarray = self.wrong / self.answered
-        return shares
+    coverage: Float[np.ndarray, "steps"]
+    risk: Float[np.ndarray, "steps"]
 
 
 def risk_coverage(scored: ScoredAnswers) -> RiskCoverage:
     """Return the risk-coverage curve; there must be at least one answer."""
     thresholds, member = np.unique(-scored.confidences, return_inverse=True)
-    return RiskCoverage(
-        -thresholds,
-        np.cumsum(np.bincount(member)),
-        np.cumsum(np.bincount(member, weights=~scored.correct)).astype(np.int64),
-    )
+    answered = np.cumsum(np.bincount(member))
+    wrong = np.cumsum(np.bincount(member, weights=~scored.correct)).astype(np.int64)
+    return RiskCoverage(-thresholds, answered, wrong, answered / answered[-1], wrong / answered)
 
 
 def candidate_sequences(scored: ScoredAnswers) -> list[list[tuple[float, float]]]:

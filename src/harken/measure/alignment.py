@@ -206,7 +206,7 @@ def link_counts(predicted: Sequence[Links], gold: Sequence[GoldLinks]) -> LinkCo
     return np.array(counts, dtype=np.float64).reshape(-1, 4)
 
 
-def alignment_error_rate(sums: Float[np.ndarray, "rows 4"]) -> Float[np.ndarray, "rows"]:
+def alignment_error_rate(sums: LinkCounts) -> Float[np.ndarray, "rows"]:
     """Return the AER of sums of `link_counts`; 0 if there are neither predicted nor sure links."""
     sure, possible, predicted, expected = sums.T
     total = predicted + expected

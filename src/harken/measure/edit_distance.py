@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import zip_longest
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from jiwer import process_words
@@ -123,7 +123,8 @@ def align_texts(
         lenient = map(leniency.apply, texts)
         return [text.split() if units == "words" else list(text) for text in lenient]
 
-    aligned = process_words(list(references), list(hypotheses), split, split)
+    transforms: Any = (split, split)  # jiwer accepts any function
+    aligned = process_words(list(references), list(hypotheses), *transforms)
     sentences = zip(aligned.references, aligned.hypotheses, aligned.alignments, strict=True)
     return [
         [

@@ -187,17 +187,14 @@ def jackknife_half_width(replicates: Values, sizes: Counts) -> float:
     error = math.sqrt((len(replicates) - 1) * float(replicates.var()))
     if error < 1e-12 or math.isnan(error):
         return error if math.isnan(error) else 0.0
-    return error * t_quantile(degrees_of_freedom(replicates, sizes))
-
-
-def degrees_of_freedom(replicates: Values, sizes: Counts) -> float:
-    """Return the smaller of 1 / (sum of squared shares) - 1 and 2n / (kurtosis - 1), at least 1."""
+    # The effective number of examples (Kish) is 1 / (sum of squared shares), a mean over columns.
     totals = sizes.sum(axis=0)
     shares = np.divide(sizes, totals, out=np.zeros_like(sizes), where=totals > 0)
     squares = float(np.where(totals > 0, (shares**2).sum(axis=0), 1.0).mean())
     influence = replicates - replicates.mean()
     kurtosis = float((influence**4).mean() / influence.var() ** 2)
-    return max(1.0, min(1 / squares - 1, 2 * len(replicates) / max(kurtosis - 1, 1e-9)))
+    freedom = min(1 / squares - 1, 2 * len(replicates) / max(kurtosis - 1, 1e-9))
+    return error * t_quantile(max(1.0, freedom))
 
 
 def block_sums(counts: Counts, replicates: Values) -> Counts:

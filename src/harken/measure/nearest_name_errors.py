@@ -81,8 +81,15 @@ def nearest_name_errors(
     names = [answers[index].name for index in candidates]
     neighbors = {
         "string": nearest_names(names, known.names, string_similarities(names, known.names)),
-        "embedding": _embedded_neighbors(names, known, embed, seed) if names else [],
+        "embedding": [],
     }
+    if names:
+        count = min(MAX_EMBEDDED, len(known.names))
+        drawn = np.random.default_rng(seed).choice(len(known.names), size=count, replace=False)
+        indices = np.sort(drawn).tolist()
+        sample = [known.names[index] for index in indices]
+        nearest = nearest_names(names, sample, cosine_similarities(embed(names), embed(sample)))
+        neighbors["embedding"] = [None if at is None else indices[at] for at in nearest]
     results = []
     for similarity, nearest in neighbors.items():
         errors = {
@@ -103,17 +110,6 @@ def nearest_name_errors(
             )
         )
     return results
-
-
-def _embedded_neighbors(
-    names: Sequence[str], known: KnownAnswers, embed: Embed, seed: int
-) -> list[int | None]:
-    count = min(MAX_EMBEDDED, len(known.names))
-    drawn = np.random.default_rng(seed).choice(len(known.names), size=count, replace=False)
-    indices = np.sort(drawn).tolist()
-    sample = [known.names[index] for index in indices]
-    nearest = nearest_names(names, sample, cosine_similarities(embed(names), embed(sample)))
-    return [None if place is None else indices[place] for place in nearest]
 
 
 def nearest_names(
