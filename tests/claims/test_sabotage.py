@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from harken.attention.query_key import DotProductScore
 from harken.attention.relative import angles
 from harken.claims.claim import Setting, select_claims
 from harken.claims.lecture29 import layer_states
-from harken.design.waves import Waves, shift_matrix, wave_vectors
+from harken.design.waves import shift_matrix
 from harken.models.decoders import AttentionRNNDecoder
 
 step, conv1d = AttentionRNNDecoder.step, F.conv1d
@@ -88,12 +87,3 @@ def test_sabotage_is_detected(sabotage: str, monkeypatch: pytest.MonkeyPatch) ->
     (claim,) = select_claims([name])
     monkeypatch.setattr(f"harken.{target}", replacement)
     assert not claim.evaluate(Setting(width=16)).as_expected
-
-
-@pytest.mark.parametrize("width", [8, 20])
-def test_offset_of_the_transposed_matrix(width: int) -> None:
-    """A transposed shifts in the opposite direction."""
-    waves = Waves(width=width)
-    vectors = wave_vectors(waves, 31)
-    ahead = vectors @ shift_matrix(waves, 7)
-    torch.testing.assert_close(ahead[:-7], vectors[7:], rtol=0, atol=1e-12)

@@ -6,7 +6,7 @@ from math import exp
 
 import numpy as np
 import pytest
-from coco_captions import PICTURES, POINTS
+from coco_captions import IMAGES, POINTS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
@@ -28,8 +28,8 @@ CORPORA = st.lists(
     st.tuples(LINES, st.lists(LINES, min_size=1, max_size=3)), min_size=1, max_size=7
 )
 ORDERS = (1, 2, 3, 4)
-WRITTEN = [caption for caption, _ in PICTURES]
-REFERENCES = [own for _, own in PICTURES]
+WRITTEN = [caption for caption, _ in IMAGES]
+REFERENCES = [own for _, own in IMAGES]
 PLAIN = ["a man rides in a car", "a man in a car in the snow", "", "a man rides a horse"]
 
 
@@ -66,7 +66,7 @@ def test_bleu_is_that_of_sacrebleu(pairs: list[tuple[str, list[str]]]) -> None:
         assert result[name] == pytest.approx(expected, abs=1e-9)
 
 
-def test_figures_are_those_of_coco_caption() -> None:
+def test_metrics_are_those_of_coco_caption() -> None:
     """From raw text, with one to five references."""
     result = values(WRITTEN, REFERENCES)
     for name, expected in POINTS.items():
@@ -88,7 +88,7 @@ def test_every_metric_has_a_note_that_says_how_many_references() -> None:
     assert "references per image: 2," in notes["bleu_1"]
 
 
-def test_sides_of_unlike_length_and_pictures_without_references_are_refused() -> None:
+def test_sides_of_unlike_length_and_images_without_references_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         caption_samples(["one", "two"], [["one"]])
     with pytest.raises(AssertionError, match="without a reference"):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from harken.measure.edit_distance import (
     STRICT,
     EditCounts,
-    EditOp,
     Leniency,
     Units,
     align_texts,
@@ -95,26 +94,6 @@ def test_edits_are_minimal(units: Units, pair: tuple[str, str]) -> None:
         assert (output == "") == (edit == "delete")
     assert ours.reference_units == len(cut(said))
     assert ours.reference_units - ours.deletions + ours.insertions == len(cut(written))
-
-
-def test_by_hand() -> None:
-    output, written = ["the cat sat on the mat", "yes"], ["a cat so sat on mat", "yes"]
-    first, second = align_texts(written, output, units="words")
-    assert first == [
-        EditOp("the", "a", "substitute"),
-        EditOp("cat", "cat", "equal"),
-        EditOp("", "so", "insert"),
-        EditOp("sat", "sat", "equal"),
-        EditOp("on", "on", "equal"),
-        EditOp("the", "", "delete"),
-        EditOp("mat", "mat", "equal"),
-    ]
-    assert second == [EditOp("yes", "yes", "equal")]
-    edits = [count_edits(first), count_edits(second)]
-    assert edits == [EditCounts(4, 1, 1, 1), EditCounts(1, 0, 0, 0)]
-    samples, _ = transcription_samples(written, output)
-    assert samples["wer"].counts.tolist() == [[3, 6], [0, 1]]
-    assert samples["wer"].value == 3 / 7  # not the mean of 3/6 and 0
 
 
 def test_a_space_is_a_character_and_white_space_is_a_space() -> None:

@@ -46,7 +46,7 @@ def measured(
 
 
 # Answers and expected answers.
-SAID = [
+ANSWERED = [
     (Answer("Eve Orr", "Rome", 0.9), "Rome"),
     (Answer("Eve Orr", "Rome", 0.9), "Paris"),  # the same question with another answer
     (Answer("Fay", " Lima", 0.8), "Lima"),  # right, though not in training
@@ -65,7 +65,8 @@ def whole() -> Measured:
         Answer("Dan Kong", "Rome", 0.7),
         Answer("Cleo Maria Elk", "Utopia", 0.1),
     ]
-    return measured([answer for answer, _ in SAID], [expected for _, expected in SAID], invented)
+    answers, expected = zip(*ANSWERED, strict=True)
+    return measured(answers, expected, invented)
 
 
 def test_kinds_of_answers(whole: Measured) -> None:

@@ -143,14 +143,6 @@ def test_the_error_is_that_of_the_delta_method() -> None:
     assert (high - low) / 2 == pytest.approx(1.97 * error, rel=0.02)
 
 
-def test_words_of_a_sentence_are_not_independent() -> None:
-    """If all words of a sentence are equal, a sentence counts as one example."""
-    right = [7 * outcome for outcome in outcomes(40, 101)]
-    together = ends(share_within(right, [7] * 101).estimate())
-    alone = ends(share(outcomes(40, 101)).estimate())
-    assert together == pytest.approx(alone, abs=0.01)
-
-
 def test_nats_bits_and_perplexity_have_the_same_interval() -> None:
     nats = np.random.default_rng(3).gamma(4.0, 25.0, size=211)
     tokens = np.full(211, 100.0)

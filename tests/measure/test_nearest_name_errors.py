@@ -23,7 +23,7 @@ from harken.measure.scored_answers import Answer
 KNOWN = known_answers(
     ["Ada Kong", "Bob", "Bob", "Cleo Vark", "Ada Kong"], ["Rome", "Oslo", " Bonn ", "Rome", "Rome"]
 )
-SAID = [
+ANSWERS = [
     Answer("Ada King", "Rome", 0.9),  # wrong, and Ada Kong's
     Answer("Bobby", " Bonn", 0.7),  # wrong, and one of Bob's
     Answer("Cleo Varg", "Oslo", 0.8),  # wrong, and of another name
@@ -52,8 +52,8 @@ def test_known_answers() -> None:
     assert KNOWN.times == {"Rome": 3, "Oslo": 1, "Bonn": 1}
 
 
-def test_borrowed_by_hand() -> None:
-    by_string, by_embedding = nearest_name_errors(SAID, RIGHT, KNOWN, embed, seed=0)
+def test_errors_by_hand() -> None:
+    by_string, by_embedding = nearest_name_errors(ANSWERS, RIGHT, KNOWN, embed, seed=0)
     assert by_string.similarity == "string"
     assert by_string.outcomes == [True, True, False, False, False]
     assert by_string.examples == [
@@ -76,10 +76,10 @@ def test_only_known_wrong_answers_are_embedded() -> None:
         embedded.append(list(names))
         return embed(names)
 
-    nearest_name_errors(SAID, RIGHT, KNOWN, spy, seed=0)
+    nearest_name_errors(ANSWERS, RIGHT, KNOWN, spy, seed=0)
     assert embedded == [["Ada King", "Bobby", "Cleo Varg"], ["Ada Kong", "Bob", "Cleo Vark"]]
     embedded.clear()
-    for errors in nearest_name_errors(SAID, [True] * 5, KNOWN, spy, seed=0):
+    for errors in nearest_name_errors(ANSWERS, [True] * 5, KNOWN, spy, seed=0):
         assert not any((*errors.outcomes, errors.wrong, errors.by_chance, errors.examples))
     assert embedded == []
 

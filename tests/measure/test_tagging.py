@@ -23,10 +23,10 @@ def test_only_some_words() -> None:
     assert sample.counts.tolist() == [[1, 2], [0, 0]]
 
 
-@pytest.mark.parametrize("said", [[["A"]], [["A", "B", "A"], ["B"]], [["A", "B"], ["B", "B"]]])
-def test_every_word_has_its_tag(said: list[list[str]]) -> None:
+@pytest.mark.parametrize("predicted", [[["A"]], [["A", "B", "A"], ["B"]], [["A", "B"], ["B", "B"]]])
+def test_every_word_has_its_tag(predicted: list[list[str]]) -> None:
     with pytest.raises(ValueError, match=r"shorter|longer"):
-        tag_accuracy([["A", "B"], ["B"]], said)
+        tag_accuracy([["A", "B"], ["B"]], predicted)
 
 
 def test_confusions_by_hand() -> None:

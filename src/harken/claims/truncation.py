@@ -107,13 +107,12 @@ def check_mergeable(model: nn.Module, where: str) -> None:
     if not has_attention(model):
         raise UserError(f"{where}: the model has no attention", fix="choose another run")
     positions = [module for module in model.modules() if isinstance(module, Position)]
-    origins = [torch.zeros(1, 1, position.axes, dtype=torch.long) for position in positions]
     scores = [layer.score for layer in attentions(model).values()]
     pairs = [score for score in scores if isinstance(score, QueryKeyScore)]
     reasons = {
         "rotates queries and keys (positions 'rotary')": any(
-            position.rotation(origin) is not None
-            for position, origin in zip(positions, origins, strict=True)
+            position.rotation(torch.zeros(1, 1, position.axes, dtype=torch.long)) is not None
+            for position in positions
         ),
         "is not a product of two matrices": len(pairs) < len(scores)
         or any(score.not_a_product for score in pairs),
@@ -122,12 +121,12 @@ def check_mergeable(model: nn.Module, where: str) -> None:
             score.kv_heads != score.heads for score in pairs
         ),
     }
-    reason = next((reason for reason, applies in reasons.items() if applies), None)
-    if reason is not None:
-        raise UserError(
-            f"{where}: a score {reason} (expected W_Q and W_K that merge into one matrix)",
-            fix="choose a run with score 'scaled' or 'dot' and positions added to the tokens",
-        )
+    for reason, applies in reasons.items():
+        if applies:
+            raise UserError(
+                f"{where}: a score {reason} (expected W_Q and W_K that merge into one matrix)",
+                fix="choose a run with score 'scaled' or 'dot' and positions added to the tokens",
+            )
 
 
 @torch.no_grad()

@@ -223,15 +223,17 @@ def _check_language_cnn(setting: Setting) -> Sequence[Case]:
         )
     step = 1 + tree_steps(TRACED_WIDTH) + 2  # both products at once, their sum, tanh
     window = 1 + tree_steps(KERNEL * TRACED_WIDTH) + 2  # the product, the threshold, σ
-    long, more = 4 * TOKENS, "additional steps with twice"
-    for what, increase, trace, large, small in (
-        (f"CNN: {more} T", 0, cnn_depth, (2 * SHORT, 3), (SHORT, 3)),
-        (f"CNN: {more} L = 3", 3 * window, cnn_depth, (SHORT, 6), (SHORT, 3)),
-        (f"RNN: {more} T", TOKENS * step, rnn_depth, (2 * TOKENS, 3), (TOKENS, 3)),
-        (f"RNN: {more} L = 3, T = {TOKENS}", 3 * step, rnn_depth, (TOKENS, 6), (TOKENS, 3)),
-        (f"RNN: {more} L = 3, T = {long}", 3 * step, rnn_depth, (long, 6), (long, 3)),
+    long = 4 * TOKENS
+    for kind, what, increase, large, small in (
+        ("CNN", "T", 0, (2 * SHORT, 3), (SHORT, 3)),
+        ("CNN", "L = 3", 3 * window, (SHORT, 6), (SHORT, 3)),
+        ("RNN", "T", TOKENS * step, (2 * TOKENS, 3), (TOKENS, 3)),
+        ("RNN", f"L = 3, T = {TOKENS}", 3 * step, (TOKENS, 6), (TOKENS, 3)),
+        ("RNN", f"L = 3, T = {long}", 3 * step, (long, 6), (long, 3)),
     ):
-        cases.append(Case(what, float(increase), float(trace(*large) - trace(*small))))
+        more = traced_depth(kind, *large) - traced_depth(kind, *small)
+        name = f"{kind}: additional steps with twice {what}"
+        cases.append(Case(name, float(increase), float(more)))
     return cases
 
 
@@ -247,14 +249,11 @@ def numpy_convolution(below: Array, weight: Array, threshold: Array) -> Array:
     return np.stack(outputs)
 
 
-def cnn_depth(time: int, layers: int) -> int:
-    """Trace the CNN: windows of k J numbers per layer, for any length."""
-    config = ConvPyramidConfig(layers=layers, kernel=KERNEL)
+def traced_depth(kind: str, time: int, layers: int) -> int:
+    """Trace the CNN or stacked RNNs; an RNN layer starts when the one below has read a token."""
+    cnn, rnn = ConvPyramidConfig(layers=layers, kernel=KERNEL), TanhConfig(layers=layers)
     tokens = torch.empty(1, time, TRACED_WIDTH)
-    return trace_forward(lambda _: Downsample(config, TRACED_WIDTH), lambda cnn: cnn(tokens)).depth
-
-
-def rnn_depth(time: int, layers: int) -> int:
-    """Trace stacked RNNs: a layer starts when the one below has read a token."""
-    config, tokens = TanhConfig(layers=layers), torch.empty(1, time, TRACED_WIDTH)
-    return trace_forward(lambda _: config.build(TRACED_WIDTH), lambda rnn: rnn(tokens)).depth
+    return trace_forward(
+        lambda _: Downsample(cnn, TRACED_WIDTH) if kind == "CNN" else rnn.build(TRACED_WIDTH),
+        lambda stack: stack(tokens),
+    ).depth

@@ -83,9 +83,8 @@ def difference(first: Sample, second: Sample, seed: int = 0) -> Difference:
 
 
 def _replicates(first: Sample, second: Sample) -> Values:
-    """Return the difference without each example in turn."""
-    before = leave_one_out(first.metric, first.counts)
-    differences: np.ndarray = leave_one_out(second.metric, second.counts) - before
+    before, after = (leave_one_out(sample.metric, sample.counts) for sample in (first, second))
+    differences: np.ndarray = after - before
     return differences
 
 

@@ -6,11 +6,8 @@ from typing import NamedTuple
 
 from harken.measure.interval import Sample, share_within
 
-Tags = Sequence[Sequence[str]]
-"""Of each sentence, the tag of each word."""
-
-Pairs = Counter[tuple[str, str]]
-"""How often (expected, predicted) occurred."""
+Tags = Sequence[Sequence[str]]  # the tag of each word of each sentence
+Pairs = Counter[tuple[str, str]]  # counts of (expected, predicted) tags
 
 
 class Confusion(NamedTuple):
