@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harken.measure.abstention import threshold_for
-from harken.measure.scored_answers import score_answers
+from harken.measure.scored_answers import ScoredAnswers
 
 MANY = 1_000_000  # simulated answers from which the true error rate is computed
 # Confidences of n answers, and whether each answer is correct.
@@ -103,7 +103,7 @@ def measure(
         answered = 0.0
         for _ in range(rounds):
             dev_confidences, dev_correct = draw(random, n)
-            dev_answers = score_answers(dev_confidences.tolist(), dev_correct.tolist())
+            dev_answers = ScoredAnswers(dev_confidences.tolist(), dev_correct.tolist())
             threshold = threshold_for(dev_answers, max_error)
             if threshold is None:
                 continue

@@ -30,11 +30,11 @@ from harken.measure.alignment import alignment_samples
 from harken.measure.bleu import bleu, chrf, corpus_score
 from harken.measure.calibration import calibration_error
 from harken.measure.captions import mean_points
-from harken.measure.edit_distance import EditCounts, rate_of
-from harken.measure.interval import LOG_LOG, Sample, ratio, share, share_within
+from harken.measure.edit_distance import EditCounts, error_rate
+from harken.measure.interval import Sample, share, share_within
 from harken.measure.paired import difference
-from harken.measure.perplexity import perplexity
-from harken.measure.scored_answers import score_answers
+from harken.measure.perplexity import loss_sample
+from harken.measure.scored_answers import ScoredAnswers
 
 Draw = Callable[[np.random.Generator, int], Sample]
 DrawTwo = Callable[[np.random.Generator, int], tuple[Sample, Sample]]
@@ -83,14 +83,17 @@ def tags(accuracy: float, concentration: float) -> Draw:
     return draw
 
 
+def word_error_rate(words: np.ndarray, substituted: np.ndarray, inserted: np.ndarray) -> Sample:
+    rows = np.stack((words - substituted, substituted, 0 * words, inserted), axis=1).tolist()
+    return error_rate([EditCounts(*row) for row in rows])
+
+
 def word_errors(rate: float, concentration: float) -> Draw:
     def draw(random: np.random.Generator, n: int) -> Sample:
         words, rates = lengths(random, n), difficulty(random, rate, concentration, n)
         substituted = random.binomial(words, rates)
         inserted = random.poisson(0.2 * rates * words)
-        pairs = zip(words, substituted, strict=True)
-        edits = [EditCounts(int(count - errors), int(errors)) for count, errors in pairs]
-        return rate_of((substituted + inserted).tolist(), edits)
+        return word_error_rate(words, substituted, inserted)
 
     return draw
 
@@ -141,13 +144,8 @@ def blanks(spread: float) -> Draw:
     def draw(random: np.random.Generator, n: int) -> Sample:
         words = lengths(random, n).astype(np.float64)
         mean = 3 * np.exp(random.normal(0, spread, n))
-        counts = np.stack((random.gamma(0.5 * words, mean / 0.5), words), axis=1)
-        return Sample(
-            counts=counts,
-            figure=lambda sums: np.exp(ratio(sums)),
-            unit="perplexity",
-            link=LOG_LOG,
-        )
+        nats = random.gamma(0.5 * words, mean / 0.5)
+        return loss_sample(nats, words, "perplexity", ordered=False)
 
     return draw
 
@@ -168,7 +166,8 @@ def text(correlation: float) -> Draw:
     def draw(random: np.random.Generator, n: int) -> Sample:
         drift = autoregressive(random, correlation, n)
         tokens = random.integers(40, 80, n).astype(np.float64)
-        return perplexity(random.gamma(tokens / 2, 6 * np.exp(0.2 * drift)), tokens)
+        nats = random.gamma(tokens / 2, 6 * np.exp(0.2 * drift))
+        return loss_sample(nats, tokens, "perplexity")
 
     return draw
 
@@ -195,7 +194,7 @@ def confidences(power: float) -> Draw:
     def draw(random: np.random.Generator, n: int) -> Sample:
         confidence = random.beta(3, 1, n)
         correct = random.random(n) < confidence**power
-        return calibration_error(score_answers(confidence.tolist(), correct.tolist()))
+        return calibration_error(ScoredAnswers(confidence.tolist(), correct.tolist()))
 
     return draw
 
@@ -203,7 +202,7 @@ def confidences(power: float) -> Draw:
 def most_confident(random: np.random.Generator, n: int) -> Sample:
     confidence = random.random(n)
     correct = random.random(n) < 0.6 + 0.4 * confidence
-    return accuracy_at(score_answers(confidence.tolist(), correct.tolist()), 50)
+    return accuracy_at(ScoredAnswers(confidence.tolist(), correct.tolist()), 50)
 
 
 SETTINGS = (
@@ -298,9 +297,9 @@ def two_taggers(gain: float) -> DrawTwo:
 def two_recognizers(gain: float) -> DrawTwo:
     def draw(random: np.random.Generator, n: int) -> tuple[Sample, Sample]:
         words, rates = lengths(random, n), difficulty(random, 0.3, 3, n)
-        edits = [EditCounts(int(count)) for count in words]
         errors = [random.poisson(rates * words * (1 - reduction)) for reduction in (0.0, gain)]
-        return rate_of(errors[0].tolist(), edits), rate_of(errors[1].tolist(), edits)
+        first, second = (word_error_rate(words, 0 * words, inserted) for inserted in errors)
+        return first, second
 
     return draw
 
@@ -320,7 +319,9 @@ def two_language_models(correlation: float) -> DrawTwo:
         drift = autoregressive(random, correlation, n)
         tokens = np.full(n, 60.0)
         nats = random.gamma(tokens / 2, 6.0)
-        return perplexity(nats, tokens), perplexity(nats + 9 * drift, tokens)
+        pair = (nats, nats + 9 * drift)
+        first, second = (loss_sample(values, tokens, "perplexity") for values in pair)
+        return first, second
 
     return draw
 

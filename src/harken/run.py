@@ -27,7 +27,7 @@ from harken.decode.search import SearchConfig
 from harken.errors import Failure, UserError
 from harken.inputs import exists, is_file, is_folder, open_input, read_json, short_path
 from harken.measure.interval import Estimate, Unit
-from harken.measure.scored_answers import ScoredAnswers, exact_matches, score_answers
+from harken.measure.scored_answers import ScoredAnswers, exact_matches
 from harken.recipe import AnyTask, Recipe, load_recipe, task_of
 from harken.strict_json import ERRORS, is_finite, parsed, text_of
 from harken.tasks.attention_view import AttentionExample
@@ -130,7 +130,7 @@ class Run:
         predictions = self.predict(list(map(self.task.input, examples)))
         outputs = [prediction.output for prediction in predictions]
         confidences = [prediction.confidence for prediction in predictions]
-        return score_answers(confidences, exact_matches(outputs, targets))
+        return ScoredAnswers(confidences, exact_matches(outputs, targets))
 
     def examples(self, split: str, files: Paths = ()) -> Sequence[Any]:
         """Read the examples of a split of the recipe, or of other files of the same format."""

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -12,6 +11,7 @@ from harken.attention.merging import merge_pair
 from harken.attention.query_key import DotProductScore
 from harken.attention.sinusoids import Sinusoids, angles, interleave
 from harken.claims.claim import Setting, select_claims
+from harken.claims.lecture29 import layer_states
 from harken.models.decoders import AttentionRNNDecoder
 
 step, conv1d = AttentionRNNDecoder.step, F.conv1d
@@ -70,9 +70,9 @@ SABOTAGES = {
     ),
     "softmax over queries": ("B1", "attention.kernels.attention_weights", softmax_over_queries),
     "states one word late": ("C4", "models.decoders.AttentionRNNDecoder.step", delayed_step),
-    "no recurrent gradient": (
-        *("C2", "claims.lecture29_rnn.gradients_through_time"),
-        lambda direct, *_: direct,
+    "states in reverse order": (
+        *("C2", "claims.lecture29.layer_states"),
+        lambda problem: layer_states(problem).flip(0),
     ),
     "stride 1": ("C6", "layers.convolution.F.conv1d", conv1d_of_stride_one),
     "no block zeroed": (

@@ -57,7 +57,7 @@ def test_each_part_is_gone_while_it_is_measured(
             gone.append("measured")
 
     evaluate = AnswerPredictor.evaluate
-    monkeypatch.setattr(ablation_study, "ablated", noting)
+    monkeypatch.setattr(ablation_study.ablation, "ablated", noting)
     monkeypatch.setattr(
         AnswerPredictor, "evaluate", lambda *given: (gone.append("evaluate"), evaluate(*given))[1]
     )

@@ -224,7 +224,7 @@ def run_of(
 def nats(mean: float, examples: int, unit: Unit = "nats") -> Sample:
     spread = np.linspace(-0.01 * mean, 0.01 * mean, examples)
     counts = np.stack((mean + spread, np.ones(examples)), axis=1)
-    return Sample(counts=counts, figure=ratio, unit=unit)
+    return Sample(counts=counts, metric=ratio, unit=unit)
 
 
 def test_the_better_run_is_named_only_where_chance_is_unlikely() -> None:

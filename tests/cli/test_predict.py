@@ -23,7 +23,7 @@ from harken.cli.inputs import BATCH_SIZE, stream_lines
 from harken.cli.main import main
 from harken.decode.search import SearchConfig
 from harken.errors import UserError
-from harken.measure.scored_answers import score_answers
+from harken.measure.scored_answers import ScoredAnswers
 from harken.run import Run
 from harken.tasks.answer import AnswerTask
 from harken.tasks.prediction import Prediction, RankedOutput
@@ -319,7 +319,7 @@ def confident(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
 
     # From 0.6 on all are right, below all are wrong; of 65 the bound is 15.8 %, of 70 23.4 %.
-    scored = score_answers(
+    scored = ScoredAnswers(
         [0.6 + at / 200 for at in range(60)] + [0.2 + at / 200 for at in range(40)],
         [True] * 60 + [False] * 40,
     )

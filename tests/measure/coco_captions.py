@@ -4,7 +4,7 @@ BLEU and CIDEr-D were computed by pycocoevalcap 1.2 with Stanford's tokenizer, C
 without clipping and length penalty, as in github.com/vrama91/cider.
 """
 
-PICTURES: list[tuple[str, list[str]]] = [
+IMAGES: list[tuple[str, list[str]]] = [
     (
         "A brown dog runs through the snow.",
         [

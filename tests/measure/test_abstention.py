@@ -14,10 +14,10 @@ from harken.measure.abstention import (
     threshold_for,
 )
 from harken.measure.interval import share
-from harken.measure.paired import comparable, difference
-from harken.measure.scored_answers import ScoredAnswers, score_answers
+from harken.measure.paired import comparable
+from harken.measure.scored_answers import ScoredAnswers
 
-SIX = score_answers([0.5, 0.9, 0.7, 0.4, 0.8, 0.6], [True, True, False, False, True, True])
+SIX = ScoredAnswers([0.5, 0.9, 0.7, 0.4, 0.8, 0.6], [True, True, False, False, True, True])
 
 # Few different confidences, so that many are equal.
 ANSWERS = st.lists(
@@ -25,10 +25,6 @@ ANSWERS = st.lists(
     min_size=1,
     max_size=31,
 )
-
-
-def judged_of(answers: list[tuple[float, bool]]) -> ScoredAnswers:
-    return score_answers([confidence for confidence, _ in answers], [right for _, right in answers])
 
 
 def test_the_curve_by_hand() -> None:
@@ -40,7 +36,7 @@ def test_the_curve_by_hand() -> None:
 
 
 def test_equally_sure_answers_are_given_together() -> None:
-    curve = risk_coverage(score_answers([0.5, 0.9, 0.5, 0.5], [True, True, False, True]))
+    curve = risk_coverage(ScoredAnswers([0.5, 0.9, 0.5, 0.5], [True, True, False, True]))
     assert curve.thresholds.tolist() == [0.9, 0.5]
     assert curve.answered.tolist() == [1, 4]
     assert curve.wrong.tolist() == [0, 1]
@@ -48,7 +44,7 @@ def test_equally_sure_answers_are_given_together() -> None:
 
 def lucky(count: int) -> ScoredAnswers:
     """All right, no two equally sure; the threshold of all is 0.5."""
-    return score_answers([0.5 + at / 1000 for at in range(count)], [True] * count)
+    return ScoredAnswers([0.5 + at / 1000 for at in range(count)], [True] * count)
 
 
 def test_a_few_lucky_answers_support_nothing() -> None:
@@ -64,7 +60,7 @@ def test_tests_stop_at_the_first_that_fails() -> None:
     """Of 1000 answers those from 0.58 to 0.78 are wrong, all others right."""
     confidences = np.arange(1000) / 1000
     right = (confidences < 0.58) | (confidences >= 0.78)
-    scored = score_answers(confidences.tolist(), right.tolist())
+    scored = ScoredAnswers(confidences.tolist(), right.tolist())
     # Of the 200 most confident none is wrong, of 250 12 %, of 300 27 %, of 500 40 %, of all 20 %.
     assert threshold_for(scored, 0.1) == 0.8
     assert threshold_for(scored, 0.25) == 0.75  # though all together would pass
@@ -88,7 +84,7 @@ def test_the_threshold_with_a_slow_loop(answers: list[tuple[float, bool]], rate:
             if wrong >= others or tail > 0.05:
                 break
             passed.append(ranked[count - 1])
-    scored = judged_of(answers)
+    scored = ScoredAnswers(*zip(*answers, strict=True))
     assert threshold_for(scored, rate) == min(passed, default=None)
     assert (lowest_max_error(scored) <= rate) == bool(passed)
 
@@ -117,67 +113,49 @@ def test_the_surest_with_a_slow_loop(answers: list[tuple[float, bool]], percent:
     ranked = sorted(answers, reverse=True)
     count = next(n for n in range(1, len(answers) + 1) if 100 * n >= percent * len(answers))
     among = [right for confidence, right in answers if confidence >= ranked[count - 1][0]]
-    sample = accuracy_at(judged_of(answers), percent)
+    sample = accuracy_at(ScoredAnswers(*zip(*answers, strict=True)), percent)
     assert sample.value == pytest.approx(sum(among) / len(among))
     assert sample.counts[:, 1].sum() == len(among) >= count
 
 
-def test_accuracy_at_a_coverage_by_hand() -> None:
-    assert [accuracy_at(SIX, percent).value for percent in (1, 50, 51, 100)] == [
-        1.0,
-        pytest.approx(2 / 3),
-        pytest.approx(3 / 4),
-        pytest.approx(4 / 6),
-    ]
-    # Nobody else can be told from the third, so that five are answered.
-    tied = score_answers([0.9, 0.8, 0.5, 0.5, 0.5, 0.1], [True, True, False, True, False, True])
-    assert accuracy_at(tied, 50).value == pytest.approx(3 / 5)
-
-
 def test_the_interval_is_that_of_what_was_answered() -> None:
-    some = score_answers([0.9] * 7 + [0.1] * 400, [True] * 7 + [False] * 400)
+    some = ScoredAnswers([0.9] * 7 + [0.1] * 400, [True] * 7 + [False] * 400)
     assert accuracy_at(some, 1).estimate() == share([True] * 7).estimate()
 
 
 def test_systems_may_choose_what_they_answer() -> None:
-    random = np.random.default_rng(1)
-    right = [(random.random(211) < chance).tolist() for chance in (0.3, 0.8)]
-    weak, strong = (
-        accuracy_at(score_answers(random.random(211).tolist(), outcomes), 70) for outcomes in right
-    )
-    assert comparable(weak, strong)
-    result = difference(weak, strong)
-    assert result.value == pytest.approx(strong.value - weak.value)
-    assert result.improves is True
+    other = ScoredAnswers(SIX.confidences[::-1], SIX.correct)
+    assert comparable(accuracy_at(SIX, 70), accuracy_at(other, 70))
 
 
-# Chosen on the first 60 answers, measured on the others.
-CHOOSING = list(range(60))
-
-
-def test_a_guarantee_by_hand() -> None:
-    scored = score_answers(
-        [*[0.8] * 45, *[0.3] * 15, 0.9, 0.8, 0.8, 0.7, 0.1],
-        [*[True] * 45, *[False] * 15, True, False, True, True, False],
-    )
-    stored = guarantee(scored, CHOOSING, 0.1)
-    assert (stored.threshold, stored.chosen_on, stored.n) == (0.8, 60, 5)
-    assert stored.coverage == share([True] * 3 + [False] * 2).estimate()
-    assert stored.error is not None
-    assert stored.error.value == pytest.approx(1 / 3)
-    assert (stored.error.unit, stored.error.n) == ("error", 3)
-
-
-def test_a_guarantee_that_is_not_supported() -> None:
-    scored = score_answers([0.9] * 70, [True] * 40 + [False] * 30)
-    none = guarantee(scored, CHOOSING, 0.1)
-    assert (none.threshold, none.coverage, none.error) == (None, None, None)
-
-
-def test_a_guarantee_without_an_answer() -> None:
-    scored = score_answers([0.9] * 60 + [0.2] * 5, [True] * 65)
-    silent = guarantee(scored, CHOOSING, 0.1)
-    assert silent.threshold == 0.9
-    assert silent.coverage is not None
-    assert silent.coverage.value == 0.0
-    assert silent.error is None
+@pytest.mark.parametrize(
+    ("confidences", "right", "threshold", "answered", "wrong"),
+    [
+        (
+            [*[0.8] * 45, *[0.3] * 15, 0.9, 0.8, 0.8, 0.7, 0.1],
+            [*[True] * 45, *[False] * 15, True, False, True, True, False],
+            *(0.8, 3, 1),
+        ),
+        ([0.9] * 65, [True] * 40 + [False] * 25, None, None, None),  # not supported
+        ([0.9] * 60 + [0.2] * 5, [True] * 65, 0.9, 0, None),  # nothing is answered
+    ],
+)
+def test_a_guarantee_by_hand(
+    confidences: list[float],
+    right: list[bool],
+    threshold: float | None,
+    answered: int | None,
+    wrong: int | None,
+) -> None:
+    """Chosen on the first 60 answers, measured on the other five."""
+    result = guarantee(ScoredAnswers(confidences, right), list(range(60)), 0.1)
+    assert (result.threshold, result.chosen_on, result.n) == (threshold, 60, 5)
+    if answered is None:
+        assert result.coverage is None
+    else:
+        assert result.coverage == share([True] * answered + [False] * (5 - answered)).estimate()
+    if wrong is None or answered is None:
+        assert result.error is None
+    else:
+        outcomes = [True] * wrong + [False] * (answered - wrong)
+        assert result.error == share(outcomes, "error").estimate()

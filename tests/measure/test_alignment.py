@@ -1,4 +1,4 @@
-"""Figures of alignments by hand, by fractions of sets, and links by slow loops."""
+"""Alignment metrics by fractions of sets, and links by slow loops."""
 
 from fractions import Fraction
 
@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 from harken.formats.links import GoldLinks
 from harken.measure.alignment import (
     alignment_samples,
-    argmax_source,
-    argmax_target,
     cross_validated_counts,
     diagonal,
+    extract_links,
     grow_diag_final,
     link_counts,
     lowest_aer,
-    threshold_links,
     word_weights,
 )
 
@@ -28,7 +26,7 @@ def gold(sure: set[tuple[int, int]], possible: set[tuple[int, int]]) -> GoldLink
     return GoldLinks(frozenset(sure), frozenset(sure | possible))
 
 
-def figures(
+def metrics(
     result: list[frozenset[tuple[int, int]]], expected: list[GoldLinks]
 ) -> dict[str, float]:
     return {
@@ -37,24 +35,10 @@ def figures(
     }
 
 
-def test_by_hand() -> None:
-    """A of 3, S of 2, P of 4: |A and S| = 1, |A and P| = 2, so AER = 1 - 3/5."""
-    expected = gold({(0, 0), (1, 1)}, {(1, 2), (2, 2)})
-    result = figures([frozenset({(0, 0), (1, 2), (2, 0)})], [expected])
-    assert result == pytest.approx({"aer": 1 - 3 / 5, "precision": 2 / 3, "recall": 1 / 2})
-
-
-def test_a_corpus_is_counted_together_not_averaged() -> None:
-    """(1 + 1 + 0 + 1) / (1 + 1 + 3 + 2) over two pairs; the mean of both AER would be 0.4."""
-    expected = [gold({(0, 0)}, set()), gold({(0, 0), (1, 1)}, {(2, 2)})]
-    result = figures([frozenset({(0, 0)}), frozenset({(2, 2), (0, 1), (1, 0)})], expected)
-    assert result == pytest.approx({"aer": 1 - 3 / 7, "precision": 2 / 4, "recall": 1 / 3})
-
-
 @given(st.lists(st.tuples(LINKS, LINKS, LINKS), min_size=1, max_size=5))
 def test_against_fractions_of_sets(rows: list[tuple[frozenset[tuple[int, int]], ...]]) -> None:
     expected = [GoldLinks(sure, sure | possible) for _, sure, possible in rows]
-    result = figures([links for links, _, _ in rows], expected)
+    result = metrics([links for links, _, _ in rows], expected)
     # All pairs as one set, each link with the number of its pair.
     a = {(n, link) for n, (links, _, _) in enumerate(rows) for link in links}
     s = {(n, link) for n, links_ in enumerate(expected) for link in links_.sure}
@@ -84,10 +68,17 @@ def test_words_sum_over_source_tokens_and_average_over_target_tokens() -> None:
 
 def test_both_directions_and_a_threshold() -> None:
     weights = np.array([[0.6, 0.3, 0.1], [0.5, 0.1, 0.4]])  # two target words, three of the source
-    assert argmax_source(weights) == {(0, 0), (0, 1)}
-    assert argmax_target(weights) == {(0, 0), (1, 0), (2, 1)}
-    assert threshold_links(weights, 0.3) == {(0, 0), (1, 0), (0, 1), (2, 1)}
-    assert threshold_links(weights, 0.9) == set()
+    by_target, by_source = {(0, 0), (0, 1)}, {(0, 0), (1, 0), (2, 1)}
+    expected = {
+        "argmax": by_target,
+        "intersection": by_target & by_source,
+        "union": by_target | by_source,
+        "grow-diag-final": grow_diag_final(frozenset(by_target), frozenset(by_source)),
+        "threshold": {(0, 0), (1, 0), (0, 1), (2, 1)},
+    }
+    for method, links in expected.items():
+        assert extract_links(weights, method, 0.3) == links
+    assert extract_links(weights, "threshold", 0.9) == set()
 
 
 def published(
@@ -165,12 +156,3 @@ def test_the_best_is_of_the_whole_and_its_honest_figure_of_the_other_half() -> N
     mixed = cross_validated_counts(counts)
     assert np.array_equal(mixed[0::2], counts["odd"][0::2])
     assert np.array_equal(mixed[1::2], counts["even"][1::2])
-
-
-def test_intervals_hold_the_value() -> None:
-    random = np.random.default_rng(0)
-    expected = [gold({(0, 0)}, {(1, 1)})] * 60
-    result = [frozenset({(0, int(target))}) for target in random.integers(0, 2, size=60)]
-    for sample in alignment_samples(link_counts(result, expected)).values():
-        estimate = sample.estimate()
-        assert estimate.low < estimate.value < estimate.high

@@ -11,15 +11,14 @@ from harken.measure.calibration import (
     reliability,
 )
 from harken.measure.interval import share
-from harken.measure.paired import comparable
-from harken.measure.scored_answers import score_answers
+from harken.measure.scored_answers import ScoredAnswers
 
 ANSWERS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=47)
 
 
 def test_the_error_by_hand() -> None:
     # Bins 0, 7 and 14 of fifteen: |0.10 - 1| + |0.5 - 1| + |2.95 - 2| of six answers.
-    scored = score_answers(
+    scored = ScoredAnswers(
         [0.05, 0.05, 0.5, 0.96, 0.99, 1.0], [False, True, True, True, True, False]
     )
     assert bins_of(scored).tolist() == [0, 0, 7, 14, 14, 14]
@@ -33,16 +32,16 @@ def test_the_error_by_hand() -> None:
 
 
 def test_a_true_confidence_has_no_error() -> None:
-    scored = score_answers([0.75] * 4 + [0.2] * 5, [True] * 3 + [False] * 5 + [True])
+    scored = ScoredAnswers([0.75] * 4 + [0.2] * 5, [True] * 3 + [False] * 5 + [True])
     assert calibration_error(scored).value == pytest.approx(0.0, abs=1e-12)
     assert (
-        calibration_error(score_answers([1.0, 1.0], [True, True])).estimate().high > 0.3
+        calibration_error(ScoredAnswers([1.0, 1.0], [True, True])).estimate().high > 0.3
     )  # of two only
 
 
 @pytest.mark.parametrize(("confidence", "right", "error"), [(1.0, False, 1.0), (0.0, True, 1.0)])
 def test_one_answer(confidence: float, right: bool, error: float) -> None:
-    estimate = calibration_error(score_answers([confidence], [right])).estimate()
+    estimate = calibration_error(ScoredAnswers([confidence], [right])).estimate()
     assert (estimate.value, estimate.high, estimate.unit) == (error, None, "error")
 
 
@@ -56,7 +55,7 @@ def test_agrees_with_a_slow_loop(answers: list[tuple[float, bool]]) -> None:
             if min(int(confidence * BINS), BINS - 1) == number
         ]
         total += abs(sum(confidence - right for confidence, right in inside))
-    scored = score_answers(*map(list, zip(*answers, strict=True)))  # type: ignore[arg-type]
+    scored = ScoredAnswers(*map(list, zip(*answers, strict=True)))  # type: ignore[arg-type]
     estimate = calibration_error(scored).estimate()
     assert estimate.value == pytest.approx(total / len(answers))
     if len(answers) > 1:
@@ -73,18 +72,12 @@ def test_what_an_answer_counts_depends_on_it_alone(
 ) -> None:
     """Resampling and exchanges of examples depend on it."""
     apart = [
-        calibration_error(score_answers([c for c, _ in some], [r for _, r in some])).counts
+        calibration_error(ScoredAnswers([c for c, _ in some], [r for _, r in some])).counts
         for some in (first, second)
     ]
     both = [*first, *second]
-    together = calibration_error(score_answers([c for c, _ in both], [r for _, r in both]))
+    together = calibration_error(ScoredAnswers([c for c, _ in both], [r for _, r in both]))
     np.testing.assert_array_equal(together.counts, np.vstack(apart))
-
-
-def test_two_systems_can_be_compared() -> None:
-    sure = calibration_error(score_answers([0.9, 0.9, 0.9], [True, False, True]))
-    modest = calibration_error(score_answers([0.1, 0.5, 0.9], [True, False, True]))
-    assert comparable(sure, modest)
 
 
 def test_chance_alone() -> None:
@@ -92,16 +85,16 @@ def test_chance_alone() -> None:
     confidences = random.beta(3, 1, size=499)
     samples = [
         calibration_error(
-            score_answers(confidences.tolist(), (random.random(499) < confidences).tolist())
+            ScoredAnswers(confidences.tolist(), (random.random(499) < confidences).tolist())
         )
         for _ in range(300)
     ]
-    expected = error_by_chance(score_answers(confidences.tolist(), [True] * 499))
+    expected = error_by_chance(ScoredAnswers(confidences.tolist(), [True] * 499))
     assert expected == pytest.approx(np.mean([sample.value for sample in samples]), rel=0.05)
-    assert error_by_chance(score_answers([1.0, 0.0], [True, True])) == 0.0
+    assert error_by_chance(ScoredAnswers([1.0, 0.0], [True, True])) == 0.0
 
 
 def test_nan_counts_as_zero_confidence() -> None:
-    scored = score_answers([float("nan"), 1.0 + 1e-7, -1e-9], [False, True, True])
+    scored = ScoredAnswers([float("nan"), 1.0 + 1e-7, -1e-9], [False, True, True])
     assert scored.confidences.tolist() == [0.0, 1.0, 0.0]
     assert len(scored) == 3

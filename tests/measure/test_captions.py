@@ -6,20 +6,19 @@ from math import exp
 
 import numpy as np
 import pytest
-from coco_captions import PICTURES, POINTS
+from coco_captions import IMAGES, POINTS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sacrebleu.metrics.bleu import BLEU
 
 from harken.measure.captions import (
-    Cider,
+    CiderScores,
     caption_bleu,
     caption_bleu_counts,
     caption_samples,
     caption_words,
-    cider,
+    cider_scores,
 )
-from harken.measure.paired import difference
 
 # Few words, so that some sequences of four match; none that the tokenizer would cut.
 LINES = st.lists(st.sampled_from(("a", "dog", "runs", "in", "t-shirt", "雪")), max_size=11).map(
@@ -29,8 +28,8 @@ CORPORA = st.lists(
     st.tuples(LINES, st.lists(LINES, min_size=1, max_size=3)), min_size=1, max_size=7
 )
 ORDERS = (1, 2, 3, 4)
-WRITTEN = [caption for caption, _ in PICTURES]
-REFERENCES = [own for _, own in PICTURES]
+WRITTEN = [caption for caption, _ in IMAGES]
+REFERENCES = [own for _, own in IMAGES]
 PLAIN = ["a man rides in a car", "a man in a car in the snow", "", "a man rides a horse"]
 
 
@@ -67,62 +66,11 @@ def test_bleu_is_that_of_sacrebleu(pairs: list[tuple[str, list[str]]]) -> None:
         assert result[name] == pytest.approx(expected, abs=1e-9)
 
 
-def test_figures_are_those_of_coco_caption() -> None:
+def test_metrics_are_those_of_coco_caption() -> None:
     """From raw text, with one to five references."""
     result = values(WRITTEN, REFERENCES)
     for name, expected in POINTS.items():
         assert result[name] == pytest.approx(expected, abs=1e-6)  # it adds small constants
-
-
-def test_nothing_is_smoothed() -> None:
-    result = values(["a dog runs"], [["a dog sits"]])
-    assert result["bleu_1"] == pytest.approx(100 * 2 / 3)
-    assert result["bleu_2"] == pytest.approx(100 * (2 / 3 * 1 / 2) ** 0.5)
-    assert result["bleu_3"] == result["bleu_4"] == 0.0
-
-
-def test_resamples_are_corpora_of_their_own() -> None:
-    """Many sums at once, as intervals need."""
-    captions = ["a dog runs in snow", *PLAIN]
-    references = [
-        ["a dog runs in the snow", "a dog"],
-        *([text, "a man"] for text in reversed(PLAIN)),
-    ]
-    random = np.random.default_rng(7)
-    drawn = [*random.integers(0, len(captions), size=(61, 3)), np.full(3, 3)]
-    samples, _ = caption_samples(captions, references)
-    for order in ORDERS:
-        sample = samples[f"bleu_{order}"]
-        sums = np.stack([sample.counts[rows].sum(axis=0) for rows in drawn])
-        expected = [
-            by_sacrebleu([captions[at] for at in rows], [references[at] for at in rows])[
-                f"bleu_{order}"
-            ]
-            for rows in drawn
-        ]
-        np.testing.assert_allclose(sample.figure(sums), expected, rtol=0, atol=1e-9)
-        assert len(set(expected)) > 7
-
-
-def test_the_interval_of_cider_is_that_of_a_mean_over_pictures() -> None:
-    samples, _ = caption_samples(WRITTEN * 17, REFERENCES * 17)
-    each = samples["cider_d"].counts[:, 0]
-    estimate = samples["cider_d"].estimate()
-    width = 2 * 1.96 * each.std() / len(each) ** 0.5
-    assert estimate.value == pytest.approx(each.mean())
-    assert estimate.high - estimate.low == pytest.approx(width, rel=0.1)
-    assert estimate.unit == "points"
-
-
-def test_two_runs_have_a_paired_test_of_every_figure() -> None:
-    worse = ["a thing" if at % 2 else caption for at, caption in enumerate(WRITTEN * 17)]
-    first, _ = caption_samples(worse, REFERENCES * 17)
-    second, _ = caption_samples(WRITTEN * 17, REFERENCES * 17)
-    assert first.keys() == second.keys()
-    for name, sample in first.items():
-        result = difference(sample, second[name])
-        assert result.value == pytest.approx(second[name].value - sample.value)
-        assert result.improves is True or name == "exact_match"
 
 
 def test_exact_matches_are_with_any_reference_and_as_written() -> None:
@@ -140,7 +88,7 @@ def test_every_metric_has_a_note_that_says_how_many_references() -> None:
     assert "references per image: 2," in notes["bleu_1"]
 
 
-def test_sides_of_unlike_length_and_pictures_without_references_are_refused() -> None:
+def test_sides_of_unlike_length_and_images_without_references_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         caption_samples(["one", "two"], [["one"]])
     with pytest.raises(AssertionError, match="without a reference"):
@@ -201,7 +149,7 @@ WORD_CORPORA = st.lists(
 )
 
 
-def by_dense_vectors(captions: list[Words], references: list[list[Words]]) -> list[Cider]:
+def by_dense_vectors(captions: list[Words], references: list[list[Words]]) -> list[CiderScores]:
     """Equations 1 to 4 of arXiv 1411.5726 over vectors of every sequence that occurs anywhere."""
 
     def pieces(words: Words, order: int) -> list[str]:
@@ -225,7 +173,7 @@ def by_dense_vectors(captions: list[Words], references: list[list[Words]]) -> li
                     near = exp(-((len(caption) - len(reference)) ** 2) / 72)
                     parts = (a @ b, near * (np.minimum(a, b) @ b))
                     total += 10 / 4 * np.array(parts) / below / len(texts)
-    return [Cider(*total) for total in totals.tolist()]
+    return [CiderScores(*total) for total in totals.tolist()]
 
 
 @given(WORD_CORPORA)
@@ -234,17 +182,5 @@ def by_dense_vectors(captions: list[Words], references: list[list[Words]]) -> li
 def test_values_are_those_of_the_formula(pairs: list[tuple[Words, list[Words]]]) -> None:
     captions, references = [caption for caption, _ in pairs], [texts for _, texts in pairs]
     reference = by_dense_vectors(captions, references)
-    for result, expected in zip(cider(captions, references), reference, strict=True):
+    for result, expected in zip(cider_scores(captions, references), reference, strict=True):
         assert result == pytest.approx(expected, abs=1e-9)
-
-
-def test_a_rare_word_again_and_again_pays_only_without_clipping() -> None:
-    references = [[["a", "red", "fox"]], [["a", "dog"]], [["a", "cat"]]]
-    once, often = (cider([["fox"] * times, [], []], references)[0] for times in (1, 11))
-    assert often.plain == pytest.approx(once.plain)
-    assert often.d < 0.1 * once.d
-
-
-def test_ngrams_of_every_image_weigh_nothing() -> None:
-    assert cider([["a", "dog"]], [[["a", "dog"]]]) == [Cider(0.0, 0.0)]
-    assert cider([["a"], ["a"]], [[["a"]], [["a", "b"]]])[1] == Cider(0.0, 0.0)

@@ -20,7 +20,7 @@ from harken.measure.honesty import (
 )
 from harken.measure.interval import LOWER_IS_BETTER, Sample
 from harken.measure.nearest_name_errors import known_answers
-from harken.measure.scored_answers import Answer, score_answers
+from harken.measure.scored_answers import Answer, ScoredAnswers
 
 TRAINING = known_answers(
     ["Ada Kong", "Bob", "Cleo Maria Vark", "Dan Elk"], ["Rome", "Oslo", "Rome", "Bonn"]
@@ -41,12 +41,12 @@ def measured(
     seed: int = 0,
 ) -> Measured:
     return measure_honesty(
-        output, expected, TRAINING, frame="Who is …?", embed=flat, invented=invented, seed=seed
+        output, expected, TRAINING, template="Who is …?", embed=flat, fictional=invented, seed=seed
     )
 
 
 # Answers and expected answers.
-SAID = [
+ANSWERED = [
     (Answer("Eve Orr", "Rome", 0.9), "Rome"),
     (Answer("Eve Orr", "Rome", 0.9), "Paris"),  # the same question with another answer
     (Answer("Fay", " Lima", 0.8), "Lima"),  # right, though not in training
@@ -65,7 +65,8 @@ def whole() -> Measured:
         Answer("Dan Kong", "Rome", 0.7),
         Answer("Cleo Maria Elk", "Utopia", 0.1),
     ]
-    return measured([answer for answer, _ in SAID], [expected for _, expected in SAID], invented)
+    answers, expected = zip(*ANSWERED, strict=True)
+    return measured(answers, expected, invented)
 
 
 def test_kinds_of_answers(whole: Measured) -> None:
@@ -113,7 +114,7 @@ def test_how_often_an_answer_occurs(times: int, group: str) -> None:
     known = known_answers([f"name {at}" for at in range(times)], ["Rome"] * times)
     answers, expected = [Answer("Ada", "Rome", 0.5)], ["Rome"]
     *_, honesty = measure_honesty(
-        answers, expected, known, frame="…", embed=flat, invented=(), seed=0
+        answers, expected, known, template="…", embed=flat, fictional=(), seed=0
     )
     assert [result.name for result in honesty.groups["times in training"]] == [group]
 
@@ -158,7 +159,7 @@ def test_guarantees_are_chosen_on_other_people() -> None:
     output, expected = many(802, seed=3)
     *_, honesty = measured(output, expected, [Answer("Ada Elk", "Rome", 0.99)], seed=5)
     assert [item.max_error for item in honesty.guarantees] == list(MAX_ERRORS)
-    scored = score_answers(
+    scored = ScoredAnswers(
         [item.confidence for item in output], [item.answer == "Rome" for item in output]
     )
     measuring, choosing = hold_out(range(802), 0.5, 5, key=lambda place: output[place].name)

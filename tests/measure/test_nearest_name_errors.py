@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from harken.measure import nearest_name_errors as errors_module
 from harken.measure.nearest_name_errors import (
     NearestNameError,
+    cosine_similarities,
     known_answers,
     name_trigrams,
-    nearest_by_embedding,
-    nearest_by_string,
     nearest_name_errors,
+    nearest_names,
+    string_similarities,
 )
 from harken.measure.scored_answers import Answer
 
@@ -22,7 +23,7 @@ from harken.measure.scored_answers import Answer
 KNOWN = known_answers(
     ["Ada Kong", "Bob", "Bob", "Cleo Vark", "Ada Kong"], ["Rome", "Oslo", " Bonn ", "Rome", "Rome"]
 )
-SAID = [
+ANSWERS = [
     Answer("Ada King", "Rome", 0.9),  # wrong, and Ada Kong's
     Answer("Bobby", " Bonn", 0.7),  # wrong, and one of Bob's
     Answer("Cleo Varg", "Oslo", 0.8),  # wrong, and of another name
@@ -51,15 +52,15 @@ def test_known_answers() -> None:
     assert KNOWN.times == {"Rome": 3, "Oslo": 1, "Bonn": 1}
 
 
-def test_borrowed_by_hand() -> None:
-    by_string, by_embedding = nearest_name_errors(SAID, RIGHT, KNOWN, embed, seed=0)
-    assert by_string.how == "string"
+def test_errors_by_hand() -> None:
+    by_string, by_embedding = nearest_name_errors(ANSWERS, RIGHT, KNOWN, embed, seed=0)
+    assert by_string.similarity == "string"
     assert by_string.outcomes == [True, True, False, False, False]
     assert by_string.examples == [
         NearestNameError("Ada King", "Ada Kong", "Rome", 0.9),
         NearestNameError("Bobby", "Bob", "Bonn", 0.7),
     ]
-    assert by_embedding.how == "embedding"
+    assert by_embedding.similarity == "embedding"
     assert by_embedding.outcomes == [True, False, True, False, False]
     assert [error.nearest for error in by_embedding.examples] == ["Cleo Vark", "Bob"]
     for errors in (by_string, by_embedding):
@@ -75,16 +76,11 @@ def test_only_known_wrong_answers_are_embedded() -> None:
         embedded.append(list(names))
         return embed(names)
 
-    nearest_name_errors(SAID, RIGHT, KNOWN, spy, seed=0)
+    nearest_name_errors(ANSWERS, RIGHT, KNOWN, spy, seed=0)
     assert embedded == [["Ada King", "Bobby", "Cleo Varg"], ["Ada Kong", "Bob", "Cleo Vark"]]
     embedded.clear()
-    for errors in nearest_name_errors(SAID, [True] * 5, KNOWN, spy, seed=0):
-        assert (sum(errors.outcomes), errors.wrong, errors.by_chance, errors.examples) == (
-            0,
-            0,
-            0.0,
-            [],
-        )
+    for errors in nearest_name_errors(ANSWERS, [True] * 5, KNOWN, spy, seed=0):
+        assert not any((*errors.outcomes, errors.wrong, errors.by_chance, errors.examples))
     assert embedded == []
 
 
@@ -110,6 +106,16 @@ def test_of_many_known_names_some_are_embedded(monkeypatch: pytest.MonkeyPatch) 
     assert len(result.examples) == errors_module.MAX_EXAMPLES
     nearest_name_errors(output, [False] * 97, known, spy, seed=2)
     assert seen[3] == drawn
+
+
+def nearest_by_string(names: list[str], known: list[str]) -> list[int | None]:
+    return nearest_names(names, known, string_similarities(names, known))
+
+
+def nearest_by_embedding(
+    names: list[str], vectors: np.ndarray, known: list[str], known_vectors: np.ndarray
+) -> list[int | None]:
+    return nearest_names(names, known, cosine_similarities(vectors, known_vectors))
 
 
 NAME = st.text(alphabet="abß ç愛", max_size=7)

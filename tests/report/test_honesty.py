@@ -38,7 +38,7 @@ def honesty(
     answers: Sequence[Answer], expected: Sequence[str], invented: Sequence[Answer] = ()
 ) -> Honesty:
     *_, result = measure_honesty(
-        answers, expected, KNOWN, frame="Who is …?", embed=embed, invented=invented, seed=1
+        answers, expected, KNOWN, template="Who is …?", embed=embed, fictional=invented, seed=1
     )
     return result
 

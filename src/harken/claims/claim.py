@@ -60,7 +60,7 @@ class Setting:
 class Case:
     """A predicted and a measured number; `stated` if the document states it without conditions."""
 
-    what: str
+    name: str
     predicted: float
     measured: float
     tolerance: float = 0.0
@@ -76,19 +76,15 @@ Check = Callable[[Setting], Sequence[Case]]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement. Used as a decorator, it registers the function that computes its cases.
-
-    `expected` is the recorded verdict: another one means that the library or the claim is broken.
-    `remark` says where the statement holds, or names an error of the document.
-    """
+    """A statement, used as a decorator of the function that computes its cases."""
 
     id: str
     source: str  # institution, course, document and part
     statement: str
     formula: str
     assumption: str = "none"
-    expected: Verdict = HOLDS
-    remark: str = ""
+    expected: Verdict = HOLDS  # any other verdict means that the library or the claim is broken
+    remark: str = ""  # where the statement holds, or an error of the document
     check: Check | None = None
 
     def __call__(self, check: Check) -> Check:
@@ -121,8 +117,8 @@ class ClaimResult:
 
 
 DOCUMENTS = (
-    *("ece537_problem_set9", "lecture29", "lecture29_rnn"),
-    *("ttic31230_attention", "ttic31230_transformer", "nlp_assignment5"),
+    *("ece537_problem_set9", "lecture29", "nlp_assignment5"),
+    *("ttic31230_attention", "ttic31230_transformer"),
 )
 _REGISTRY: dict[str, Claim] = {}
 
@@ -143,12 +139,12 @@ def select_claims(ids: Sequence[str] = ()) -> tuple[Claim, ...]:
 
 
 def compare_arrays(
-    what: str, predicted: Array, measured: Tensor, tolerance: float = EXACT, stated: bool = True
+    name: str, predicted: Array, measured: Tensor, tolerance: float = EXACT, stated: bool = True
 ) -> Case:
     """Return the element in which two arrays differ most; different shapes never agree."""
     values = measured.detach().double().numpy()
     if values.shape != predicted.shape:
-        what = f"{what}: expected shape {predicted.shape}, got {values.shape}"
-        return Case(what, 0.0, math.nan, tolerance, stated)
+        name = f"{name}: expected shape {predicted.shape}, got {values.shape}"
+        return Case(name, 0.0, math.nan, tolerance, stated)
     at = np.unravel_index(np.abs(values - predicted).argmax(), predicted.shape)
-    return Case(what, float(predicted[at]), float(values[at]), tolerance, stated)
+    return Case(name, float(predicted[at]), float(values[at]), tolerance, stated)

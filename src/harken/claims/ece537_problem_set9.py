@@ -1,7 +1,6 @@
 """University of Illinois, ECE 537 Fundamentals of Speech Processing (2022), Problem Set 9.
 
-A = W_K^T W_Q is key-first: score(i, t) = e_t A e_i. The merged matrix of `attention/merging.py` is
-query-first, so it is A transposed.
+A = W_K^T W_Q is key-first: score(i, t) = e_t A e_i. The merged matrix of the library is transposed.
 
 A6: (k + e_τ)·(q + e_t) = k·q + k·e_t + e_τ·q + e_τ·e_t with k = q. With independent uniform phases
 the last three products have mean 0 and variances |k|²/2, |k|²/2 and d/4:
@@ -10,8 +9,7 @@ the last three products have mean 0 and variances |k|²/2, |k|²/2 and d/4:
     elements Gaussian    mean d    variance 13d/4        k·q itself has variance 2d
     norm 1               mean 1    variance 1 + d/4      the document's |k| = 1
 
-The document combines the norm of the third row with the variance of the first. Real sinusoids are
-not random: e_τ·e_t = Σ cos(w_i (τ - t)), which is large if τ is near t.
+The document combines the norm of the third row with the variance of the first.
 """
 
 import math
@@ -20,6 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -27,7 +26,7 @@ from harken.attention.merging import merge_pair
 from harken.attention.positions import SinusoidConfig
 from harken.attention.sinusoids import Sinusoids, interleave
 from harken.claims import formulas
-from harken.claims.claim import EXACT, NARROWER, SINGLE, Array, Case, Claim, Setting, compare_arrays
+from harken.claims.claim import EXACT, NARROWER, SINGLE, Case, Claim, Setting, compare_arrays
 from harken.claims.random_layers import normal, position_vectors
 from harken.design.band import BandPlan, band, band_shape
 from harken.design.head import attention
@@ -77,7 +76,7 @@ def _check_shift_head(setting: Setting) -> Sequence[Case]:
     sharpness = math.log((LENGTH - 1) * (1 - TOLERANCE) / TOLERANCE) / gap
     vectors = formulas.numpy_sinusoids(LENGTH, setting.width)
     predicted = formulas.numpy_attention(
-        sharpness * vectors @ rotation.T, vectors, is_visible=lambda query, key: key <= query
+        sharpness * vectors @ rotation.T, vectors, visible=np.tri(LENGTH, dtype=np.bool_)
     )
     is_correct = measured.argmax(dim=1)[OFFSET:] == torch.arange(LENGTH - OFFSET)
     product = head.keys.T @ head.queries / sharpness
@@ -125,39 +124,21 @@ def _check_band_head(setting: Setting) -> Sequence[Case]:
     ]
     for plan in (soft, sharp):
         what = f"steps to half of the largest attention, sharpness {plan.sharpness:g}"
-        predicted = numpy_half_width(slow, plan.sharpness)
+        # Search a grid for the distance from the peak at which the score is log 2 lower.
+        distances = np.arange(0, math.pi / slow.max(), 0.001)
+        is_half = plan.sharpness * (1 - np.cos(distances[:, None] * slow)).sum(axis=1) >= math.log(
+            2
+        )
+        predicted = float(distances[is_half.argmax()]) if is_half.any() else math.inf
         measured = band_shape(plan).half_width or math.inf
         cases.append(Case(what, predicted, measured, tolerance=0.01, stated=False))
     return cases
 
 
-def numpy_half_width(frequencies: Array, sharpness: float) -> float:
-    """Return the distance from the peak at which the score is log 2 lower, by grid search."""
-    distances = np.arange(0, math.pi / frequencies.max(), 0.001)
-    drops = sharpness * (1 - np.cos(distances[:, None] * frequencies)).sum(axis=1)
-    is_half = drops >= math.log(2)
-    return float(distances[is_half.argmax()]) if is_half.any() else math.inf
-
-
-def gaussian_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Return standard normal elements."""
-    return normal(generator, DRAWS, width)
-
-
-def sign_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Return elements ±1."""
-    return gaussian_contents(generator, width).sign()
-
-
-def unit_contents(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
-    """Return vectors of norm 1."""
-    return torch.nn.functional.normalize(gaussian_contents(generator, width), dim=1)
-
-
 def random_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
     """Return sinusoids with an independent uniform phase per sine and cosine pair."""
-    phases = torch.rand(1, DRAWS, width // 2, generator=generator, dtype=torch.float64)
-    phases = phases * 2 * torch.pi
+    turns = torch.rand(1, DRAWS, width // 2, generator=generator, dtype=torch.float64)
+    phases = turns * 2 * torch.pi
     return interleave(phases.sin(), phases.cos(), width)[0]
 
 
@@ -167,10 +148,12 @@ def real_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J
     return position_vectors(SinusoidConfig(), positions, width).double()
 
 
-def content_scores(contents: Sampler, positions: Sampler, setting: Setting) -> Float[Tensor, "N"]:
-    """Return scores of keys and queries with the same content plus their own positions."""
+def content_scores(
+    transform: Callable[[Tensor], Tensor], positions: Sampler, setting: Setting
+) -> Float[Tensor, "N"]:
+    """Return scores of keys and queries: the same transformed normal vector plus positions."""
     generator, width = setting.generator(), setting.width
-    content = contents(generator, width)
+    content = transform(normal(generator, DRAWS, width))
     key, query = (content + positions(generator, width) for _ in range(2))
     return (key * query).sum(dim=1)
 
@@ -190,17 +173,17 @@ def content_scores(contents: Sampler, positions: Sampler, setting: Setting) -> F
 def _check_content_scores(setting: Setting) -> Sequence[Case]:
     width = setting.width
     cases = []
-    for what, contents, mean, variance, stated in (
-        ("|k| = 1, as stated", unit_contents, 1.0, 5 * width / 4, True),
-        ("elements ±1", sign_contents, float(width), 5 * width / 4, False),
-        ("Gaussian elements", gaussian_contents, float(width), 13 * width / 4, False),
-        ("|k| = 1", unit_contents, 1.0, 1 + width / 4, False),
+    for what, transform, mean, variance, stated in (
+        ("|k| = 1, as stated", F.normalize, 1.0, 5 * width / 4, True),
+        ("elements ±1", torch.sign, float(width), 5 * width / 4, False),
+        ("Gaussian elements", torch.positive, float(width), 13 * width / 4, False),
+        ("|k| = 1", F.normalize, 1.0, 1 + width / 4, False),
     ):
-        scores = content_scores(contents, random_positions, setting)
+        scores = content_scores(transform, random_positions, setting)
         moments = float(scores.mean()), float(scores.var())
         cases.append(Case(f"{what}: mean", mean, moments[0], RTOL * variance**0.5, stated))
         cases.append(Case(f"{what}: variance", variance, moments[1], RTOL * variance, stated))
-    scores = content_scores(sign_contents, real_positions, setting)
+    scores = content_scores(torch.sign, real_positions, setting)
     measured, tolerance = float(scores.mean()), RTOL * float(scores.std())
     what = f"real sinusoids, {POSITIONS} positions: mean"
     positions = np.arange(POSITIONS)

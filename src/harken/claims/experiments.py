@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from harken.attention.masks import CAUSAL
@@ -19,6 +20,7 @@ from harken.claims import nlp_assignment5 as assignment
 from harken.claims.claim import Setting
 from harken.claims.random_layers import normal, position_vectors, sequence_context
 from harken.design.band import BandPlan, band_shape
+from harken.inspection.record import attentions
 from harken.layers.recurrent import LSTMConfig, TanhConfig
 from harken.layers.transformer import Stack, TransformerConfig
 from harken.models.initialize import initialize
@@ -27,14 +29,14 @@ from harken.run import Run
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Experiment:
-    """Lines over the same x values (`places`); `seen` describes the result."""
+    """Lines over the same x values."""
 
     id: str  # of the claim
     title: str
-    seen: str
+    summary: str
     x_label: str
     y_label: str
-    places: Sequence[int]
+    x: Sequence[int]
     lines: dict[str, Sequence[float]]
     log_y: bool = False
 
@@ -53,11 +55,11 @@ def band_widths(setting: Setting) -> Experiment:
     return Experiment(
         id="A5",
         title="Half-width of a band head",
-        seen="The width grows with B in steps, one for each pair that is zeroed. It is about B/2 "
-        "at one sharpness only: a sharper head has a narrower band.",
+        summary="The width grows with B in steps, one for each pair that is zeroed. It is about "
+        "B/2 at one sharpness only: a sharper head has a narrower band.",
         x_label="band B, steps",
         y_label="steps from T to half of the largest attention",
-        places=bands,
+        x=bands,
         lines=lines,
     )
 
@@ -66,28 +68,30 @@ def score_variance(setting: Setting) -> Experiment:
     """Measure the variance of the score of equal contents, by their distribution (A6)."""
     widths = range(8, 129, 24)
 
-    def sampled(contents: problem_set.Sampler, positions: problem_set.Sampler) -> list[float]:
+    def sampled(
+        transform: Callable[[Tensor], Tensor],
+        positions: problem_set.Sampler = problem_set.random_positions,
+    ) -> list[float]:
         settings = [replace(setting, width=width) for width in widths]
-        scores = (problem_set.content_scores(contents, positions, width) for width in settings)
+        scores = (problem_set.content_scores(transform, positions, each) for each in settings)
         return [float(values.var()) for values in scores]
 
-    signs, random = problem_set.sign_contents, problem_set.random_positions
     return Experiment(
         id="A6",
         title="Variance of a content's score with positions added",
-        seen="Sampled lines agree with the formula of their assumption: 5d/4 is that of elements "
-        "±1, and the norm of 1 that the document assumes gives 1 + d/4.",
+        summary="Sampled lines agree with the formula of their assumption: 5d/4 is that of "
+        "elements ±1, and the norm of 1 that the document assumes gives 1 + d/4.",
         x_label="width d",
         y_label="variance of (k + e)·(q + e) for k = q",
-        places=widths,
+        x=widths,
         lines={
             "5d/4, as stated for norm 1": [5 * d / 4 for d in widths],
-            "elements ±1": sampled(signs, random),
+            "elements ±1": sampled(torch.sign),
             "13d/4": [13 * d / 4 for d in widths],
-            "Gaussian elements": sampled(problem_set.gaussian_contents, random),
+            "Gaussian elements": sampled(torch.positive),
             "1 + d/4": [1 + d / 4 for d in widths],
-            "norm 1": sampled(problem_set.unit_contents, random),
-            "elements ±1, real sinusoids": sampled(signs, problem_set.real_positions),
+            "norm 1": sampled(F.normalize),
+            "elements ±1, real sinusoids": sampled(torch.sign, problem_set.real_positions),
         },
     )
 
@@ -97,7 +101,8 @@ def wrong_key_rate(setting: Setting) -> Experiment:
     shares = range(10, 201, 10)
     generator, width = setting.generator(), setting.width
     norms = [share / 100 * (width / 2) ** 0.5 for share in shares]
-    right, wrong = (problem_set.unit_contents(generator, width) for _ in range(2))
+    draws = problem_set.DRAWS
+    right, wrong = (F.normalize(normal(generator, draws, width)) for _ in range(2))
 
     def sampled(
         query_position: Tensor, right_position: Tensor, wrong_position: Tensor
@@ -118,20 +123,20 @@ def wrong_key_rate(setting: Setting) -> Experiment:
         [positions(generator, width) for _ in range(3)]
         for positions in (problem_set.random_positions, problem_set.real_positions)
     )
-    at = torch.randint(1, problem_set.POSITIONS, (problem_set.DRAWS,), generator=generator)
+    at = torch.randint(1, problem_set.POSITIONS, (draws,), generator=generator)
     here, previous = (
         position_vectors(SinusoidConfig(), positions, width).double() for positions in (at, at - 1)
     )
     return Experiment(
         id="A6",
         title="Rate at which a wrong key wins",
-        seen="Contents as long as positions are nearly safe against one other key; with contents "
-        "of a tenth of that length the result is a guess. Real sinusoids favor a neighbor: next to "
-        "the query a wrong key wins more often than not until contents are two thirds as long as "
-        "positions.",
+        summary="Contents as long as positions are nearly safe against one other key; with "
+        "contents of a tenth of that length the result is a guess. Real sinusoids favor a "
+        "neighbor: next to the query a wrong key wins more often than not until contents are two "
+        "thirds as long as positions.",
         x_label="length of contents, percent of the length of positions",
         y_label="share of draws in which another key scores higher",
-        places=shares,
+        x=shares,
         lines={
             "predicted, random phases": [predicted(norm) for norm in norms],
             "sampled, random phases": sampled(*random),
@@ -144,23 +149,22 @@ def wrong_key_rate(setting: Setting) -> Experiment:
 def noisy_averages(setting: Setting, *, single: bool) -> Experiment:
     """Measure the variance if one head averages m values, or m heads one value each (B11)."""
     counts, lines = range(2, 8), dict[str, Sequence[float]]()
-    formula = assignment.one_head_variance if single else assignment.many_heads_variance
     for noise in ("one key noisy", "all keys noisy"):
-        pairs = [(count, 1 if noise == "one key noisy" else count) for count in counts]
-        contexts = (
-            assignment.noisy_average(1 if single else count, count, noisy, setting, 8000)
-            for count, noisy in pairs
-        )
-        lines[f"{noise}, predicted"] = [formula(count, noisy) for count, noisy in pairs]
-        lines[f"{noise}, sampled"] = [assignment.total_variance(draws) for draws in contexts]
+        sizes = [
+            (1 if single else count, count, 1 if noise == "one key noisy" else count)
+            for count in counts
+        ]
+        lines[f"{noise}, predicted"] = [assignment.predicted_variance(*size) for size in sizes]
+        contexts = (assignment.noisy_average(*size, setting, 8000) for size in sizes)
+        lines[f"{noise}, sampled"] = [float(draws.var(dim=0).sum()) for draws in contexts]
     return Experiment(
         id="B11",
         title=f"Variance of an average by {'one head' if single else 'm heads'}",
-        seen="One head varies more the more keys are noisy; each of m heads misses with 7.9 %, "
+        summary="One head varies more the more keys are noisy; each of m heads misses with 7.9 %, "
         "independently, and has weight 1/m. Note the scale of the second figure.",
         x_label="values averaged, m",
         y_label="variance of c",
-        places=counts,
+        x=counts,
         lines=lines,
     )
 
@@ -186,12 +190,12 @@ def gradient_by_distance(setting: Setting) -> Experiment:
     return Experiment(
         id="C2",
         title="Gradient by distance",
-        seen="Each step back multiplies a recurrent gradient by a matrix and the derivative of "
+        summary="Each step back multiplies a recurrent gradient by a matrix and the derivative of "
         "tanh: it falls by orders of magnitude. Attention reaches every position in one step. All "
         "models are untrained.",
         x_label="steps before the last",
         y_label="norm of the gradient, relative to one step back",
-        places=range(1, time),
+        x=range(1, time),
         lines=lines,
         log_y=True,
     )
@@ -200,7 +204,8 @@ def gradient_by_distance(setting: Setting) -> Experiment:
 def rank_truncation(setting: Setting, run: Run | None = None) -> Experiment:
     """Measure the change of attention if W~ keeps only its largest directions (B8)."""
     probes = truncation.copy_probes(setting) if run is None else truncation.run_probes(run)
-    width = next(iter(probes.values())).max_key_width
+    attention = attentions(next(iter(probes.values())).model).values()
+    width = max(layer.score.key_width or 0 for layer in attention)
     ranks = sorted({*range(1, width, max(1, width // 16)), width})
     comparison = (
         "A trained head needs few of them: its error falls faster than that of random weights, "
@@ -212,10 +217,10 @@ def rank_truncation(setting: Setting, run: Run | None = None) -> Experiment:
     return Experiment(
         id="B8",
         title="Attention with few directions of W~",
-        seen=f"With all directions the attention is the same. {comparison}",
+        summary=f"With all directions the attention is the same. {comparison}",
         x_label="directions kept of W~",
         y_label="change of attention, share of the mass",
-        places=ranks,
+        x=ranks,
         lines={name: truncation.attention_change(probe, ranks) for name, probe in probes.items()},
     )
 

@@ -6,19 +6,11 @@ h_t = tanh(U x_t + V h_{t-1})
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harken.claims.claim import Array
-
-IsVisible = Callable[[int, int], bool]
-"""Whether query i may attend to key t."""
-
-
-def no_mask(query: int, key: int) -> bool:
-    """Let every query see every key."""
-    return True
 
 
 def numpy_softmax(scores: Array) -> Array:
@@ -29,36 +21,27 @@ def numpy_softmax(scores: Array) -> Array:
 
 
 def numpy_attention(
-    queries: Array, keys: Array, scale: float = 1.0, is_visible: IsVisible = no_mask
+    queries: Array, keys: Array, scale: float = 1.0, visible: NDArray[np.bool_] | None = None
 ) -> Array:
-    """Return α of every query over every key; zeros for a query that sees no key."""
+    """Return α of every query over every visible key; zeros for a query that sees no key."""
     weights = np.zeros((len(queries), len(keys)))
     for i, query in enumerate(queries):
-        visible = [t for t in range(len(keys)) if is_visible(i, t)]
-        if visible:
-            scores = np.array([scale * query @ keys[t] for t in visible])
-            weights[i, visible] = numpy_softmax(scores)
+        times = range(len(keys)) if visible is None else np.flatnonzero(visible[i]).tolist()
+        if times:
+            weights[i, times] = numpy_softmax(np.array([scale * query @ keys[t] for t in times]))
     return weights
 
 
 def numpy_sinusoids(length: int, width: int) -> Array:
     """Return e_0, e_1, … as rows."""
-    vectors = np.zeros((length, width))
-    for t in range(length):
-        for i in range(width // 2):
-            angle = t / 10000.0 ** (2 * i / width)
-            vectors[t, 2 * i], vectors[t, 2 * i + 1] = math.sin(angle), math.cos(angle)
-    return vectors
+    angles = [[t / 10000.0 ** (2 * i / width) for i in range(width // 2)] for t in range(length)]
+    return np.array([[f(angle) for angle in row for f in (math.sin, math.cos)] for row in angles])
 
 
 def numpy_fourier(length: int, width: int, span: int) -> Array:
     """Return cos(πt/T), sin(πt/T), cos(2πt/T), … as rows."""
-    vectors = np.zeros((length, width))
-    for t in range(length):
-        for i in range(width // 2):
-            angle = math.pi * (i + 1) * t / span
-            vectors[t, 2 * i], vectors[t, 2 * i + 1] = math.cos(angle), math.sin(angle)
-    return vectors
+    angles = [[math.pi * (i + 1) * t / span for i in range(width // 2)] for t in range(length)]
+    return np.array([[f(angle) for angle in row for f in (math.cos, math.sin)] for row in angles])
 
 
 def numpy_frequencies(width: int) -> Array:

@@ -1,28 +1,34 @@
-"""Mark Hasegawa-Johnson, Lecture 29: Transformers. Attention, heads, masks and positions.
-
-The first part of the lecture, recurrent networks, is in `lecture29_rnn.py`.
-"""
+"""Mark Hasegawa-Johnson, Lecture 29: Transformers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from harken.attention.kernels import ScoreTerms, eager_attention, fused_attention
 from harken.attention.masks import NO_MASK, build_mask
 from harken.attention.multihead import MultiHeadConfig
-from harken.attention.positions import FourierConfig, Place, SinusoidConfig, model_width
+from harken.attention.positions import FourierConfig, SinusoidConfig, model_width
 from harken.attention.scores import DotConfig
 from harken.attention.sinusoids import Sinusoids
 from harken.claims import formulas
 from harken.claims import random_layers as layers
-from harken.claims.claim import EXACT, NARROWER, SINGLE, Case, Claim, Setting, compare_arrays
+from harken.claims.claim import EXACT, NARROWER, SINGLE, Array, Case, Claim, Setting, compare_arrays
 from harken.claims.random_layers import HEAD_WIDTH, HEADS, KEY_WIDTH, KEYS, QUERIES, WIDTH
+from harken.layers.recurrent import TanhConfig
+from harken.models.decoders import AttentionRNNDecoderConfig, Location
 from harken.models.gpt import GPTConfig
+from harken.models.recognizer import RecognizerConfig
 
 SOURCE = "Mark Hasegawa-Johnson, Lecture 29: Transformers"
 SPAN, OFFSETS = 67, (1, 7, 31)
-PLACES: tuple[Place, Place] = ("add", "concat")
+TIME, INPUT, HIDDEN, TAGS = 11, 5, 7, 3  # sizes of the recurrent tagger
+BUFFER_MS, HOP_MS = 200.0, 10.0
 DOT_PRODUCT = MultiHeadConfig(
     heads=HEADS, key_width=KEY_WIDTH, head_width=HEAD_WIDTH, score=DotConfig()
 )
@@ -90,10 +96,15 @@ def _check_shift_matrix(setting: Setting) -> Sequence[Case]:
     "doubles.",
 )
 def _check_concatenation(setting: Setting) -> Sequence[Case]:
-    added, concatenated = (
-        matrix_sizes(SinusoidConfig(place=place), setting.width) for place in PLACES
+    add, concat = SinusoidConfig(place="add"), SinusoidConfig(place="concat")
+    config = GPTConfig(
+        layers=1, width=setting.width, attention=MultiHeadConfig(heads=4), tie_embeddings=False
     )
-    vectors = model_width(SinusoidConfig(place="concat"), setting.width) / setting.width
+    added, concatenated = (
+        {name: weight.numel() for name, weight in model.named_parameters() if weight.dim() == 2}
+        for model in (replace(config, position=place).build(97, seed=0) for place in (add, concat))
+    )
+    vectors = model_width(concat, setting.width) / setting.width
     growth = {name: concatenated[name] / size for name, size in added.items()}
     names = [name for name in added if "blocks" in name]
     blocks = sum(concatenated[name] for name in names) / sum(added[name] for name in names)
@@ -104,16 +115,6 @@ def _check_concatenation(setting: Setting) -> Sequence[Case]:
         Case("growth of the output matrix", 2.0, growth["lm_head.weight"], stated=False),
         Case("growth of all matrices of a block", 4.0, blocks, stated=False),
     ]
-
-
-def matrix_sizes(position: SinusoidConfig, width: int) -> dict[str, int]:
-    """Return the number of elements of every matrix of a language model."""
-    attention = MultiHeadConfig(heads=4)
-    config = GPTConfig(
-        layers=1, width=width, attention=attention, position=position, tie_embeddings=False
-    )
-    parameters = config.build(vocabulary=97, seed=0).named_parameters()
-    return {name: weight.numel() for name, weight in parameters if weight.dim() == 2}
 
 
 @Claim(
@@ -195,12 +196,150 @@ def _check_masks(setting: Setting) -> Sequence[Case]:
         layers.self_attention(attention, tokens, build_mask(kind, positions, positions))
         for kind in ("strictly_causal", "causal")
     )
-    past = matrices.weights(tokens, is_visible=lambda i, t: t < i)
-    present = matrices.weights(tokens, is_visible=lambda i, t: t <= i)
+    past = matrices.weights(tokens, visible=np.tri(QUERIES, k=-1, dtype=np.bool_))
+    present = matrices.weights(tokens, visible=np.tri(QUERIES, dtype=np.bool_))
     zeros, mass = np.zeros((HEADS, QUERIES)), float(strict[0, 0].sum())
     return [
         Case("t < i: Σ_t α of the first query, 1 as stated", 1.0, mass, EXACT),
         compare_arrays("t < i: α of all others", past[:, 1:], strict[:, 1:], stated=False),
         compare_arrays("t < i: α of the first query, zeros", zeros, strict[:, 0], stated=False),
         compare_arrays("t <= i: α of all", present, causal, stated=False),
+    ]
+
+
+class TaggingProblem(NamedTuple):
+    """Weights U, V and W of a tanh RNN, its inputs x_1 .. x_T and the true tags y_1 .. y_T."""
+
+    input_weight: Float[Tensor, "hidden J"]
+    recurrent_weight: Float[Tensor, "hidden hidden"]
+    output_weight: Float[Tensor, "V hidden"]
+    inputs: Float[Tensor, "T J"]
+    tags: Int[Tensor, "T"]
+
+
+def random_problem(setting: Setting) -> TaggingProblem:
+    """Return a random RNN and a random sentence."""
+    generator = setting.generator()
+    weights = (
+        layers.normal(generator, HIDDEN, INPUT) * INPUT**-0.5,
+        layers.normal(generator, HIDDEN, HIDDEN) * HIDDEN**-0.5,
+        layers.normal(generator, TAGS, HIDDEN),
+    )
+    tags = torch.randint(TAGS, (TIME,), generator=generator)
+    return TaggingProblem(*weights, layers.normal(generator, TIME, INPUT), tags)
+
+
+def numpy_states(problem: TaggingProblem) -> Array:
+    """Return h_1 .. h_T by the formula."""
+    inputs, *matrices = map(
+        layers.to_numpy, (problem.inputs, problem.input_weight, problem.recurrent_weight)
+    )
+    return formulas.numpy_rnn(inputs, np.zeros(HIDDEN), *matrices)
+
+
+def layer_states(problem: TaggingProblem) -> Float[Tensor, "T hidden"]:
+    """Return h_1 .. h_T of the library's layer."""
+    recurrent = TanhConfig(hidden=HIDDEN).build(INPUT).double()
+    parameters = {
+        "forwards.0.weight_ih_l0": problem.input_weight,
+        "forwards.0.weight_hh_l0": problem.recurrent_weight,
+    }
+    inputs = problem.inputs[None]
+    states: Tensor = torch.func.functional_call(recurrent, parameters, (inputs,))[0]
+    return states[0]
+
+
+@torch.no_grad()
+def backpropagate(problem: TaggingProblem) -> tuple[float, Float[Tensor, "hidden hidden"]]:
+    """Return L = -Σ ln o_t[y_t] and dL/dV by explicit back-propagation through time.
+
+    ∂L/∂h_t = (o_t - onehot(y_t)) W,   ∂h_{t+1}/∂h_t = diag(1 - h_{t+1}²) V,   h_0 = 0
+    """
+    input_weight, recurrent_weight, output_weight, inputs, tags = problem
+    history = [inputs.new_zeros(HIDDEN)]
+    for token in inputs:
+        history.append(torch.tanh(input_weight @ token + recurrent_weight @ history[-1]))
+    previous, states = torch.stack(history[:-1]), torch.stack(history[1:])
+    outputs = (states @ output_weight.T).softmax(dim=-1)
+    gradients = (outputs - F.one_hot(tags, TAGS)) @ output_weight  # ∂L/∂h_t
+    for t in reversed(range(TIME - 1)):
+        gradients[t] += gradients[t + 1] @ ((1 - states[t + 1] ** 2)[:, None] * recurrent_weight)
+    inner = (1 - states**2) * gradients  # gradient of U x_t + V h_{t-1}
+    return -outputs[torch.arange(TIME), tags].log().sum().item(), inner.T @ previous
+
+
+@Claim(
+    "C1",
+    f"{SOURCE}, Example: Part of speech tagging",
+    "A tagger computes its state from the word and the previous state, and the tag from the state.",
+    formula="h_t = tanh(U x_t + V h_{t-1}), o_t = softmax(W h_t)",
+)
+def _check_tagger(setting: Setting) -> Sequence[Case]:
+    problem = random_problem(setting)
+    predicted, (measured, _) = numpy_states(problem), backpropagate(problem)
+    output = layers.to_numpy(problem.output_weight)
+    outputs = [formulas.numpy_softmax(output @ state) for state in predicted]
+    loss = -sum(np.log(o[y]) for o, y in zip(outputs, problem.tags.tolist(), strict=True))
+    return [
+        compare_arrays("h_t, all states", predicted, layer_states(problem)),
+        Case("-Σ ln o_t[y_t]", float(loss), measured, EXACT),
+    ]
+
+
+@Claim(
+    "C2",
+    f"{SOURCE}, Back-propagation through time",
+    "The gradient of a state is the sum of its direct effect and its effect through the next "
+    "state.",
+    formula="dL/dh_t = ∂L/∂h_t + dL/dh_{t+1} ∂h_{t+1}/∂h_t",
+)
+def _check_backpropagation(setting: Setting) -> Sequence[Case]:
+    problem = random_problem(setting)
+    recurrent, output = map(layers.to_numpy, (problem.recurrent_weight, problem.output_weight))
+    states = numpy_states(problem)
+    previous = np.vstack((np.zeros(HIDDEN), states[:-1]))
+    predicted, from_next = np.zeros_like(recurrent), np.zeros(HIDDEN)
+    for t in reversed(range(TIME)):  # the lecture's recursion
+        error = formulas.numpy_softmax(output @ states[t])
+        error[int(problem.tags[t])] -= 1.0
+        inner = (1 - states[t] ** 2) * (error @ output + from_next)
+        predicted += np.outer(inner, previous[t])
+        from_next = inner @ recurrent
+    _, explicit = backpropagate(problem)
+    learned = problem.recurrent_weight.clone().requires_grad_()
+    learned_states = layer_states(problem._replace(recurrent_weight=learned))
+    loss = F.cross_entropy(learned_states @ problem.output_weight.T, problem.tags, reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, learned)
+    return [
+        compare_arrays("dL/dV, explicit back-propagation", predicted, explicit),
+        compare_arrays("dL/dV, autograd through the layer", predicted, gradient),
+    ]
+
+
+@Claim(
+    "C9",
+    f"{SOURCE}, Bottom-up attention as a strategy for machine listening",
+    "A speech recognizer can attend to a buffer of the past 200 ms of states.",
+    formula="visible states = 200 ms / (hop · stride)",
+    assumption="the library's buffer is centered at the previous attention peak",
+)
+def _check_memory_window(setting: Setting) -> Sequence[Case]:
+    config = RecognizerConfig(decoder=AttentionRNNDecoderConfig(), attention_window_ms=BUFFER_MS)
+    stride = HOP_MS * config.frontend.subsampling
+    predicted = BUFFER_MS / stride
+    positions = torch.arange(41)[None]
+    past = build_mask("causal", positions, positions, window=round(predicted) - 1).visible
+    decoder = config.windowed(HOP_MS)
+    assert isinstance(decoder, AttentionRNNDecoderConfig) and decoder.location is not None
+    generator = setting.generator()
+    location = layers.randomize(Location(decoder.location, HIDDEN, INPUT), generator)
+    state = location.init_state(layers.normal(generator, 1, 41, INPUT))
+    state = state._replace(weights=F.one_hot(torch.tensor([20]), 41).double())
+    window = location.mask(state, torch.ones(1, 41, dtype=torch.bool)).visible
+    assert past is not None and window is not None
+    what = f"visible states of the past 200 ms, one every {stride:g} ms"
+    centered = "visible states with memory_ms = 200, around the previous attention peak"
+    return [
+        Case(what, predicted, float(past[0, 0, -1].sum())),
+        Case(centered, predicted, float(window.sum())),
     ]

@@ -6,9 +6,8 @@ Noisy keys (B11): k_a = ε μ_a, ε ~ N(1, 1/2); the other keys are μ_i, orthon
                              all noisy: the largest ε gets all attention
     m heads, q_j = M μ_j     head j outputs v_j, unless ε < 0: then the mean of all other values
 
-P(ε < 0) = Φ(-√2) = 7.9 %: two heads fail less often than one, but they do fail. The variance of c
-is the trace of its covariance; values are orthonormal. The αI of the document's covariance is
-omitted, because it is vanishingly small.
+P(ε < 0) = Φ(-√2) = 7.9 %. The variance of c is the trace of its covariance; values are orthonormal.
+The document's covariance αI is omitted, because it is vanishingly small.
 """
 
 import math
@@ -133,8 +132,8 @@ def _check_noisy_keys(setting: Setting) -> Sequence[Case]:
         ("one head, four values, all keys noisy", 1, 4, 4),
         ("four heads, four values, all keys noisy", 4, 4, 4),
     ):
-        predicted = (many_heads_variance if heads > 1 else one_head_variance)(count, noisy)
-        measured = total_variance(noisy_average(heads, count, noisy, setting))
+        predicted = predicted_variance(heads, count, noisy)
+        measured = float(noisy_average(heads, count, noisy, setting).var(dim=0).sum())
         name = f"variance of c: {what}"
         cases.append(Case(name, predicted, measured, 0.09 * predicted, stated=False))
     return cases
@@ -156,18 +155,10 @@ def noisy_average(
     return eager_attention(terms, values, NO_MASK).output[:, :, 0].mean(dim=1)
 
 
-def total_variance(contexts: Float[Tensor, "N J"]) -> float:
-    """Return the trace of the covariance."""
-    return float(contexts.var(dim=0).sum())
-
-
-def one_head_variance(count: int, noisy: int) -> float:
-    """Return the variance of one head for M to infinity."""
-    return (1 + 1 / (count - 1)) / 4 if noisy == 1 else 1 - 1 / count
-
-
-def many_heads_variance(count: int, noisy: int) -> float:
-    """Return the variance of m heads: each noisy key is missed independently, with weight 1/m."""
+def predicted_variance(heads: int, count: int, noisy: int) -> float:
+    """Return the variance of c for M to infinity; m heads miss their keys independently."""
+    if heads == 1:
+        return (1 + 1 / (count - 1)) / 4 if noisy == 1 else 1 - 1 / count
     variance = MISS_RATE * (1 - MISS_RATE) * (1 + 1 / (NOISE_KEYS - 1))
     return noisy * variance / count**2
 

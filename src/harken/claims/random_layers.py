@@ -6,6 +6,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from harken.attention.kernels import attention_weights
@@ -15,7 +16,7 @@ from harken.attention.positions import FourierConfig, SinusoidConfig
 from harken.attention.query_key import QueryKeyScore, ScoreSizes
 from harken.attention.relative import PositionSizes
 from harken.claims.claim import Array, Case, Setting, compare_arrays
-from harken.claims.formulas import IsVisible, no_mask, numpy_attention
+from harken.claims.formulas import numpy_attention
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
@@ -70,10 +71,12 @@ class Matrices:
     value: Array
     output: Array | None = None
 
-    def weights(self, tokens: Tensor, scale: float = 1.0, is_visible: IsVisible = no_mask) -> Array:
+    def weights(
+        self, tokens: Tensor, scale: float = 1.0, visible: NDArray[np.bool_] | None = None
+    ) -> Array:
         """Return self-attention weights [k, T, T] by the formula."""
         inputs, pairs = to_numpy(tokens), zip(self.query, self.key, strict=True)
-        weights = [numpy_attention(inputs @ q.T, inputs @ k.T, scale, is_visible) for q, k in pairs]
+        weights = [numpy_attention(inputs @ q.T, inputs @ k.T, scale, visible) for q, k in pairs]
         return np.stack(weights)
 
     def outputs(self, tokens: Tensor, memory: Tensor) -> Array:

@@ -2,8 +2,8 @@
 
     change = mean over queries of Σ_t |α_t - α'_t| / 2
 
-The model is a small Transformer trained to copy, or that of a run. It is compared with the same
-model with random weights, each tensor scaled to the norm of the trained one.
+The model is a small Transformer trained to copy, or that of a run. The baseline has random weights,
+each tensor scaled to the norm of the trained one.
 """
 
 import copy
@@ -37,10 +37,6 @@ class Probe:
 
     model: nn.Module
     forward: Callable[[], object]
-
-    @property
-    def max_key_width(self) -> int:
-        return max(layer.score.key_width or 0 for layer in attentions(self.model).values())
 
     def attention(self) -> list[Float[Tensor, "B k T S"]]:
         """Return the attention of all layers."""
@@ -110,22 +106,19 @@ def check_mergeable(model: nn.Module, where: str) -> None:
     """Reject a model in which some score is not a product of two tokens with one matrix."""
     if not has_attention(model):
         raise UserError(f"{where}: the model has no attention", fix="choose another run")
-    layers = attentions(model).values()
-    scores = [layer.score for layer in layers if isinstance(layer.score, QueryKeyScore)]
     positions = [module for module in model.modules() if isinstance(module, Position)]
-    rotations = [
-        position.rotation(torch.zeros(1, 1, position.axes, dtype=torch.long))
-        for position in positions
-    ]
+    scores = [layer.score for layer in attentions(model).values()]
+    pairs = [score for score in scores if isinstance(score, QueryKeyScore)]
     reasons = {
         "rotates queries and keys (positions 'rotary')": any(
-            rotation is not None for rotation in rotations
+            position.rotation(torch.zeros(1, 1, position.axes, dtype=torch.long)) is not None
+            for position in positions
         ),
-        "is not a product of two matrices": len(scores) < len(layers)
-        or any(score.not_a_product for score in scores),
-        "has a bias (attention.bias)": any(score.q_proj.bias is not None for score in scores),
+        "is not a product of two matrices": len(pairs) < len(scores)
+        or any(score.not_a_product for score in pairs),
+        "has a bias (attention.bias)": any(score.q_proj.bias is not None for score in pairs),
         "shares keys between heads (attention.kv_heads)": any(
-            score.kv_heads != score.heads for score in scores
+            score.kv_heads != score.heads for score in pairs
         ),
     }
     for reason, applies in reasons.items():
@@ -141,16 +134,16 @@ def attention_change(probe: Probe, ranks: Sequence[int]) -> list[float]:
     """Return the change of attention for each number of directions kept in every head."""
     full, changes = probe.attention(), []
     scores = [layer.score for layer in attentions(probe.model).values()]
-    saved = [copy.deepcopy(score.state_dict()) for score in scores]
+    modules = nn.ModuleList(scores)
+    saved = copy.deepcopy(modules.state_dict())
     try:
         for rank in ranks:
-            for score, weights in zip(scores, saved, strict=True):
-                score.load_state_dict(weights)
+            modules.load_state_dict(saved)
+            for score in scores:
                 write(truncate(score, rank))
             pairs = zip(probe.attention(), full, strict=True)
             shares = [(new - old).abs().sum(dim=-1).flatten() / 2 for new, old in pairs]
             changes.append(float(torch.cat(shares).mean()))
     finally:
-        for score, weights in zip(scores, saved, strict=True):
-            score.load_state_dict(weights)
+        modules.load_state_dict(saved)
     return changes

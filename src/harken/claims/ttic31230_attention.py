@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.masks import NO_MASK, Mask
@@ -88,17 +89,10 @@ def _check_merged_matrix(setting: Setting) -> Sequence[Case]:
     ]
     for rows in (inner, width // 2):
         what = f"weights per head, one matrix relative to two of I = {rows}"
-        measured = score_parameters(MergedConfig(), width, width) / score_parameters(
-            ScaledConfig(), width, rows
-        )
-        cases.append(Case(what, width**2 / (2 * rows * width), measured, EXACT))
+        pair_score = ScaledConfig().build(layers.score_sizes(width, rows))
+        sizes = [sum(map(Tensor.numel, built.parameters())) for built in (score, pair_score)]
+        cases.append(Case(what, width**2 / (2 * rows * width), sizes[0] / sizes[1], EXACT))
     return cases
-
-
-def score_parameters(config: MergedConfig | ScaledConfig, width: int, key_width: int) -> int:
-    """Return the number of parameters of a score."""
-    score = config.build(layers.score_sizes(width, key_width))
-    return sum(weight.numel() for weight in score.parameters())
 
 
 @Claim(
@@ -144,10 +138,7 @@ def _check_cloze(setting: Setting) -> Sequence[Case]:
     assumption="V of step t enters h[t] and so decides w_{t+1}; a start symbol comes first",
 )
 def _check_translation(setting: Setting) -> Sequence[Case]:
-    generator = setting.generator()
-    decoder = random_decoder(generator)
-    memory = layers.normal(generator, 17, MEMORY)
-    case, tokens, state = decoder_case(decoder, memory[None], layers.to_numpy(memory), generator)
+    case, decoder, tokens, state = decoder_case(setting, 17)
     delay = float(attention_delay(decoder, tokens, state, step=3))
     return [case, Case("words from an attention step to the first word it affects", 1.0, delay)]
 
@@ -160,24 +151,20 @@ def _check_translation(setting: Setting) -> Sequence[Case]:
     assumption="none; channels K and width J may differ",
 )
 def _check_captioning(setting: Setting) -> Sequence[Case]:
-    generator = setting.generator()
-    decoder = random_decoder(generator)
-    image = layers.normal(generator, 3, 5, MEMORY)
-    states = layers.to_numpy(image).reshape(-1, MEMORY)
-    return [decoder_case(decoder, as_tokens(image[None]), states, generator)[0]]
-
-
-def random_decoder(generator: torch.Generator) -> AttentionRNNDecoder:
-    """Return the document's decoder, with a tanh layer as CELL."""
-    config = AttentionRNNDecoderConfig(width=WIDTH, hidden=HIDDEN, cell=TanhConfig())
-    decoder = config.build(WORDS, memory_width=MEMORY, source_width=HIDDEN, seed=0)
-    return layers.randomize(decoder, generator).eval()
+    return [decoder_case(setting, 3, 5)[0]]
 
 
 def decoder_case(
-    decoder: AttentionRNNDecoder, memory: torch.Tensor, states: Array, generator: torch.Generator
-) -> tuple[Case, torch.Tensor, AttentionRNNState]:
-    """Compare the probabilities of random words with the document's equations."""
+    setting: Setting, *shape: int
+) -> tuple[Case, AttentionRNNDecoder, Tensor, AttentionRNNState]:
+    """Compare probabilities of words with the document's equations; CELL is a tanh layer."""
+    generator = setting.generator()
+    config = AttentionRNNDecoderConfig(width=WIDTH, hidden=HIDDEN, cell=TanhConfig())
+    built = config.build(WORDS, memory_width=MEMORY, source_width=HIDDEN, seed=0)
+    decoder = layers.randomize(built, generator).eval()
+    source = layers.normal(generator, *shape, MEMORY)[None]
+    memory = as_tokens(source) if len(shape) == 2 else source
+    states = layers.to_numpy(source).reshape(-1, MEMORY)
     hidden = layers.normal(generator, HIDDEN)
     tokens = torch.randint(WORDS, (TIME,), generator=generator)
     first = decoder.init_state(memory, None, hidden[None])
@@ -192,18 +179,16 @@ def decoder_case(
         state = np.tanh(weights[f"{cell}_ih_l0"] @ inputs + weights[f"{cell}_hh_l0"] @ state)
         predicted.append(formulas.numpy_softmax(table @ weights["to_words.weight"] @ state))
     what = "P(w_{t+1}) of every word and step"
-    return compare_arrays(what, np.stack(predicted), measured), tokens, first
+    return compare_arrays(what, np.stack(predicted), measured), decoder, tokens, first
 
 
 def attention_delay(
-    decoder: AttentionRNNDecoder, tokens: torch.Tensor, state: AttentionRNNState, step: int
+    decoder: AttentionRNNDecoder, tokens: Tensor, state: AttentionRNNState, step: int
 ) -> int:
     """Return the distance from the word read at an attention step to the first word it affects."""
     kernel, steps = decoder.attention.kernel, 0
 
-    def perturbed(
-        terms: ScoreTerms, values: torch.Tensor, mask: Mask, dropout: float
-    ) -> torch.Tensor:
+    def perturbed(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
         nonlocal steps
         steps += 1
         return kernel(terms, values, mask, dropout) + float(steps == step)
@@ -238,38 +223,37 @@ def _check_language_cnn(setting: Setting) -> Sequence[Case]:
         )
     step = 1 + tree_steps(TRACED_WIDTH) + 2  # both products at once, their sum, tanh
     window = 1 + tree_steps(KERNEL * TRACED_WIDTH) + 2  # the product, the threshold, σ
-    long, more = 4 * TOKENS, "additional steps with twice"
-    for what, increase, trace, large, small in (
-        (f"CNN: {more} T", 0, cnn_depth, (2 * SHORT, 3), (SHORT, 3)),
-        (f"CNN: {more} L = 3", 3 * window, cnn_depth, (SHORT, 6), (SHORT, 3)),
-        (f"RNN: {more} T", TOKENS * step, rnn_depth, (2 * TOKENS, 3), (TOKENS, 3)),
-        (f"RNN: {more} L = 3, T = {TOKENS}", 3 * step, rnn_depth, (TOKENS, 6), (TOKENS, 3)),
-        (f"RNN: {more} L = 3, T = {long}", 3 * step, rnn_depth, (long, 6), (long, 3)),
+    long = 4 * TOKENS
+    for kind, what, increase, large, small in (
+        ("CNN", "T", 0, (2 * SHORT, 3), (SHORT, 3)),
+        ("CNN", "L = 3", 3 * window, (SHORT, 6), (SHORT, 3)),
+        ("RNN", "T", TOKENS * step, (2 * TOKENS, 3), (TOKENS, 3)),
+        ("RNN", f"L = 3, T = {TOKENS}", 3 * step, (TOKENS, 6), (TOKENS, 3)),
+        ("RNN", f"L = 3, T = {long}", 3 * step, (long, 6), (long, 3)),
     ):
-        cases.append(Case(what, float(increase), float(trace(*large) - trace(*small))))
+        more = traced_depth(kind, *large) - traced_depth(kind, *small)
+        name = f"{kind}: additional steps with twice {what}"
+        cases.append(Case(name, float(increase), float(more)))
     return cases
 
 
 def numpy_convolution(below: Array, weight: Array, threshold: Array) -> Array:
     """Return σ(Σ over Δ of W[Δ] L[2t + Δ] - B), Δ in -1, 0, 1, with zeros beyond both ends."""
+    padded = np.pad(below, ((1, 1), (0, 0)))
     outputs = []
-    for t in range((len(below) + 1) // 2):
+    for start in range(0, len(below), 2):
         total = -threshold
-        for delta in (-1, 0, 1):
-            if 0 <= 2 * t + delta < len(below):
-                total = total + weight[:, :, delta + 1] @ below[2 * t + delta]
+        for offset in range(3):
+            total = total + weight[:, :, offset] @ padded[start + offset]
         outputs.append(np.maximum(total, 0.0))
     return np.stack(outputs)
 
 
-def cnn_depth(time: int, layers: int) -> int:
-    """Trace the CNN: windows of k J numbers per layer, for any length."""
-    config = ConvPyramidConfig(layers=layers, kernel=KERNEL)
+def traced_depth(kind: str, time: int, layers: int) -> int:
+    """Trace the CNN or stacked RNNs; an RNN layer starts when the one below has read a token."""
+    cnn, rnn = ConvPyramidConfig(layers=layers, kernel=KERNEL), TanhConfig(layers=layers)
     tokens = torch.empty(1, time, TRACED_WIDTH)
-    return trace_forward(lambda _: Downsample(config, TRACED_WIDTH), lambda cnn: cnn(tokens)).depth
-
-
-def rnn_depth(time: int, layers: int) -> int:
-    """Trace stacked RNNs: a layer starts when the one below has read a token."""
-    config, tokens = TanhConfig(layers=layers), torch.empty(1, time, TRACED_WIDTH)
-    return trace_forward(lambda _: config.build(TRACED_WIDTH), lambda rnn: rnn(tokens)).depth
+    return trace_forward(
+        lambda _: Downsample(cnn, TRACED_WIDTH) if kind == "CNN" else rnn.build(TRACED_WIDTH),
+        lambda stack: stack(tokens),
+    ).depth

@@ -1,9 +1,8 @@
 """TTIC 31230 Fundamentals of Deep Learning, Transformer Problems.
 
 Parallel time is the longest chain of dependent steps. A sum of n terms takes ⌈log2 n⌉ steps, an
-inner product one more, or n if it is serial. Self-attention has projections over J, scores over U,
-and three sums over time: the largest score, Z and the weighted sum. The predicted number adds these
-up by hand; the measured one is a trace of the library's layer (`cost/depth.py`).
+inner product one more, or n if it is serial. The measured number is a trace of the library's layer
+(`cost/depth.py`).
 """
 
 from collections.abc import Sequence
@@ -112,10 +111,8 @@ def attention_steps(time: int, width: int, key_width: int, *, serial: bool) -> i
 
 
 def attention_depth(time: int, width: int, key_width: int, *, serial: bool) -> int:
-    """Trace the library's layer, without W_O as in the document.
-
-    With 8 heads, values are never wider than keys; the fused kernel would pad the keys.
-    """
+    """Trace the library's layer, without W_O as in the document."""
+    # With 8 heads, values are never wider than keys; the fused kernel would pad the keys.
     config = MultiHeadConfig(heads=8, key_width=key_width, head_width=width // 8, out_proj=False)
     tokens, context = torch.empty(1, time, width), layers.sequence_context(time, time)
     cost = trace_forward(lambda _: config.build(width, LONG), lambda layer: layer(tokens, context))

@@ -7,7 +7,7 @@ from harken.cli.evaluate import data_files
 from harken.cli.output import json_or_table, remark, value_and_interval
 from harken.errors import UserError
 from harken.measure.ablation_study import AblatedPart, ablation_study
-from harken.measure.interval import signed, signed_interval
+from harken.measure.interval import format_difference, format_difference_interval
 from harken.run import Run, load
 
 
@@ -15,7 +15,7 @@ def run(options: argparse.Namespace) -> int:
     """Print a row for every part, the largest effect first."""
 
     def show(number: int, total: int, metric: str, ablated: AblatedPart) -> None:
-        change = signed(ablated.difference.value, ablated.difference.unit)
+        change = format_difference(ablated.difference.value, ablated.difference.unit)
         remark(f"{number}/{total}  {ablated.part.label}: {change} {metric}")
 
     how, examples = options.how, options.examples
@@ -40,8 +40,12 @@ def run(options: argparse.Namespace) -> int:
         value, change = ablated.value, ablated.difference
         figures = {"value": asdict(value), "difference": asdict(change)}
         parts.append({"kind": ablated.kind, **ablated.part.to_json(), **figures})
-        interval = signed_interval(change.low, change.high, change.unit)
-        cells = (value_and_interval(value)[0], signed(change.value, change.unit), interval)
+        interval = format_difference_interval(change.low, change.high, change.unit)
+        cells = (
+            value_and_interval(value)[0],
+            format_difference(change.value, change.unit),
+            interval,
+        )
         rows.append((ablated.part.label, *cells, f"{change.p:.4f}"))
     record = {"task": loaded.recipe.task, "n": study.n, "what": options.what, "how": how}
     record |= {"metric": study.metric, "whole": asdict(study.whole), "parts": parts}

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from harken.claims.claim import ClaimResult, Setting, select_claims
+from harken.claims.claim import Case, ClaimResult, Setting, select_claims
 from harken.claims.experiments import Experiment, run_experiments
 from harken.cli.output import json_or_table, remark, result_json, table
 from harken.errors import UserError
 from harken.files import check_writable, write_text
 from harken.report.claims_page import claims_page
 from harken.run import Run, load
+
+JSON_KEYS = {"name": "what", "summary": "seen", "x": "places"}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -64,7 +66,7 @@ def _record(
     """Return the JSON object of all claims."""
     keys = ("id", "source", "statement", "formula", "assumption", "remark", "expected")
     return {
-        "experiments": [asdict(result) | {"places": list(result.places)} for result in experiments],
+        "experiments": [_fields(result) | {"places": list(result.x)} for result in experiments],
         "width": setting.width,
         "seed": setting.seed,
         "as_expected": all(result.as_expected for result in results),
@@ -72,11 +74,15 @@ def _record(
             {
                 **{key: getattr(result.claim, key) for key in keys},
                 "verdict": result.verdict,
-                "cases": [{**asdict(case), "agrees": case.agrees} for case in result.cases],
+                "cases": [_fields(case) | {"agrees": case.agrees} for case in result.cases],
             }
             for result in results
         ],
     }
+
+
+def _fields(record: Case | Experiment) -> dict[str, object]:
+    return {JSON_KEYS.get(key, key): value for key, value in asdict(record).items()}
 
 
 def _print_directions(experiments: Sequence[Experiment]) -> None:
@@ -84,10 +90,8 @@ def _print_directions(experiments: Sequence[Experiment]) -> None:
     for experiment in experiments:
         if experiment.id == "B8":
             rows = [
-                (str(place), *(f"{100 * share:.1f} %" for share in shares))
-                for place, *shares in zip(
-                    experiment.places, *experiment.lines.values(), strict=True
-                )
+                (str(rank), *(f"{100 * share:.1f} %" for share in shares))
+                for rank, *shares in zip(experiment.x, *experiment.lines.values(), strict=True)
             ]
             table(("attention moved, directions kept of W~", *experiment.lines), rows)
 
@@ -100,7 +104,7 @@ def _print(results: Sequence[ClaimResult]) -> None:
         rows.append((claim.id, claim.statement, "", "", "", result.verdict + expected))
         for case in result.cases:
             figures = (f"{x:.5g}" for x in (case.predicted, case.measured, case.tolerance))
-            rows.append(("", f"  {case.what}", *figures, "agrees" if case.agrees else "differs"))
+            rows.append(("", f"  {case.name}", *figures, "agrees" if case.agrees else "differs"))
         if claim.remark:
             rows.append(("", f"  {claim.remark}", "", "", "", ""))
     header = ("id", "statement", "predicted", "measured", "tolerance", "verdict")

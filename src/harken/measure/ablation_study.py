@@ -1,37 +1,20 @@
 """Ablation studies: a metric of a model with and without each of its parts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from torch import nn
 
 from harken.errors import UserError
-from harken.inspection.ablation import (
-    AblationMethod,
-    Mean,
-    ModelPart,
-    Resample,
-    Zero,
-    ablated,
-    layer_parts,
-    mean_activations,
-    position_parts,
-)
-from harken.measure.interval import LOWER_IS_BETTER, Estimate, Sample
+from harken.inspection import ablation
+from harken.inspection.ablation import ModelPart
+from harken.measure.interval import LOWER_IS_BETTER, Estimate
 from harken.measure.paired import Difference, difference
+from harken.measure.run_comparison import EvaluationResult
 
 PartKind = Literal["heads", "layers", "positions"]
 Replacement = Literal["zero", "mean", "resample"]
-
-
-class EvaluationResult(Protocol):
-    """The result of an evaluation, with the main metric first."""
-
-    @property
-    def n(self) -> int: ...
-    @property
-    def samples(self) -> Mapping[str, Sample]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,30 +48,31 @@ def ablation_study(
     how: Replacement = "zero",
     *,
     seed: int = 0,
-    on_part: Callable[[int, int, str, AblatedPart], None] = lambda *progress: None,
+    on_part: Callable[[int, int, str, AblatedPart], None] = lambda number, total, metric, part: (
+        None
+    ),
 ) -> AblationStudy:
-    """Evaluate the model, and evaluate it again without each part in turn.
-
-    `on_part(number, total, metric, part)` is called after each part.
-    """
-    means, before = mean_activations(model, evaluate)
-    parts: Sequence[ModelPart] = position_parts(model)
+    """Evaluate the model, and again without each part in turn; call `on_part` after each."""
+    means, before = ablation.mean_activations(model, evaluate)
+    parts: Sequence[ModelPart] = ablation.position_parts(model)
     if what == "heads":
         parts = means.heads()
     elif what == "layers":  # those that ran: an example may not use every part of a model
-        parts = [part for part in layer_parts(model) if part.module in means.outputs]
+        parts = [part for part in ablation.layer_parts(model) if part.module in means.outputs]
     if not parts:
         raise UserError(
             f"the model has no {what} to remove",
             fix="choose other parts (command line: --what), or a run whose model has attention",
         )
     metric, sample = next(iter(before.samples.items()))
-    replacement: AblationMethod = (
-        Zero() if how == "zero" else Mean(means) if how == "mean" else Resample(seed)
-    )
+    replacements: dict[Replacement, ablation.AblationMethod] = {
+        "zero": ablation.Zero(),
+        "mean": ablation.Mean(means),
+        "resample": ablation.Resample(seed),
+    }
     results: list[AblatedPart] = []
     for number, part in enumerate(parts, start=1):
-        with ablated(model, [part], replacement):
+        with ablation.ablated(model, [part], replacements[how]):
             after = evaluate().samples[metric]
         change = difference(sample, after)
         results.append(AblatedPart(part=part, value=after.estimate(), difference=change))

@@ -6,13 +6,12 @@ The model answers where its confidence is at least a threshold. `threshold_for` 
 examples such that, with probability at least 90 % over the dev set, the error rate among answered
 questions from the same distribution is at most `max_error`: Learn then Test (Angelopoulos et al.,
 2021) with fixed-sequence testing. Each test bounds the error rate of the k most confident answers
-(Clopper-Pearson); k grows by n/20 from a fixed start while the bound is at most `max_error`. There
-are two starts, n/5 and n/2, each at level 5 %: the first suits models that know few answers, the
-second models that know most.
+(Clopper-Pearson); k grows by n/20 while the bound is at most `max_error`. It starts at n/5, for
+models that know few answers, and at n/2, for models that know most, each at level 5 %.
 
-The guarantee is exact if the risk rises with coverage, at least where it crosses `max_error`, and
-also if confidence carries no information; `benchmarks/abstention.py` measures other cases. Even
-without errors, 59 dev examples are needed for 10 % and 119 for 5 %.
+The guarantee is exact if the risk rises with coverage where it crosses `max_error`, or if
+confidence carries no information; `benchmarks/abstention.py` measures other cases. Without errors,
+59 dev examples are needed for 10 % and 119 for 5 %.
 """
 
 from collections.abc import Sequence
@@ -21,9 +20,9 @@ from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from harken.measure.interval import LOGIT, Estimate, Sample, Unit, share
+from harken.measure.interval import Estimate, Sample, share
 from harken.measure.quantiles import upper_bound
 from harken.measure.scored_answers import ScoredAnswers
 
@@ -33,31 +32,21 @@ STARTS = (4, 10)  # steps at which a sequence of tests begins
 
 
 class RiskCoverage(NamedTuple):
-    """Counts of answers at each threshold, from the highest confidence to the lowest."""
+    """Counts and shares of answers at each threshold, from the highest confidence to the lowest."""
 
     thresholds: Float[np.ndarray, "steps"]
     answered: Int[np.ndarray, "steps"]  # all at the last threshold
     wrong: Int[np.ndarray, "steps"]
-
-    @property
-    def coverage(self) -> Float[np.ndarray, "steps"]:
-        shares: np.ndarray = self.answered / self.answered[-1]
-        return shares
-
-    @property
-    def risk(self) -> Float[np.ndarray, "steps"]:
-        shares: np.ndarray = self.wrong / self.answered
-        return shares
+    coverage: Float[np.ndarray, "steps"]
+    risk: Float[np.ndarray, "steps"]
 
 
 def risk_coverage(scored: ScoredAnswers) -> RiskCoverage:
     """Return the risk-coverage curve; there must be at least one answer."""
     thresholds, member = np.unique(-scored.confidences, return_inverse=True)
-    return RiskCoverage(
-        -thresholds,
-        np.cumsum(np.bincount(member)),
-        np.cumsum(np.bincount(member, weights=~scored.correct)).astype(np.int64),
-    )
+    answered = np.cumsum(np.bincount(member))
+    wrong = np.cumsum(np.bincount(member, weights=~scored.correct)).astype(np.int64)
+    return RiskCoverage(-thresholds, answered, wrong, answered / answered[-1], wrong / answered)
 
 
 def candidate_sequences(scored: ScoredAnswers) -> list[list[tuple[float, float]]]:
@@ -93,15 +82,7 @@ def accuracy_at(scored: ScoredAnswers, percent: int) -> Sample:
     """Return the accuracy of the most confident `percent` of answers, ties included."""
     count = -(-percent * len(scored) // 100)
     threshold = np.sort(scored.confidences)[len(scored) - count]
-    return _among(scored.correct, scored.confidences >= threshold, "share")
-
-
-def _among(
-    outcomes: Bool[np.ndarray, "answers"], answered: Bool[np.ndarray, "answers"], unit: Unit
-) -> Sample:
-    """Return the share of true outcomes among the answered questions."""
-    counts = np.stack((outcomes & answered, answered), axis=1).astype(np.float64)
-    return Sample(counts=counts, unit=unit, link=LOGIT, proportion=True, chosen=True)
+    return share(scored.correct, answered=scored.confidences >= threshold)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,9 +104,9 @@ def guarantee(scored: ScoredAnswers, choosing: Sequence[int], max_error: float) 
     coverage = error = None
     if threshold is not None:
         answered = measured.confidences >= threshold
-        coverage = share(answered.tolist()).estimate()
+        coverage = share(answered).estimate()
         if answered.any():
-            error = _among(~measured.correct, answered, "error").estimate()
+            error = share(~measured.correct, "error", answered).estimate()
     return RiskGuarantee(
         max_error=max_error,
         threshold=threshold,

@@ -32,7 +32,7 @@ NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1
 
 ALL_HEADS = "all heads"
 DIAGONAL = "diagonal, no model"
-CHOSEN_ELSEWHERE = "best head, chosen elsewhere"
+CROSS_VALIDATED = "best head, chosen elsewhere"
 
 LinkMethod = Literal["argmax", "intersection", "union", "grow-diag-final", "threshold"]
 
@@ -77,19 +77,22 @@ def align_attention(
     """
     links: dict[str, list[Links]] = {}
     gold: list[GoldLinks] = []
-    for (tokens, source), (target_tokens, target), true in pairs:
-        gold.append(true)
-        weights = cross_attention(model, tokens, target_tokens, start, after_input=after_input)
-        for name, table in _candidates(weights):
-            by_word = word_weights(table, target, source)
-            links.setdefault(name, []).append(_links(by_word, method, min_weight))
-        links.setdefault(DIAGONAL, []).append(diagonal(target[-1] + 1, source[-1] + 1))
+    for source, target, gold_links in pairs:
+        gold.append(gold_links)
+        weights = cross_attention(
+            model, source.tokens, target.tokens, start, after_input=after_input
+        )
+        for name, token_weights in _candidates(weights):
+            by_word = word_weights(token_weights, target.words, source.words)
+            links.setdefault(name, []).append(extract_links(by_word, method, min_weight))
+        baseline = diagonal(target.words[-1] + 1, source.words[-1] + 1)
+        links.setdefault(DIAGONAL, []).append(baseline)
     if not gold:
         return None
     counts = {name: link_counts(predicted, gold) for name, predicted in links.items()}
     heads = {name: count for name, count in counts.items() if ".H" in name}
     if len(heads) > 1:
-        counts[CHOSEN_ELSEWHERE] = cross_validated_counts(heads)
+        counts[CROSS_VALIDATED] = cross_validated_counts(heads)
     return AttentionAlignment(
         n=len(gold),
         best=lowest_aer(heads),
@@ -115,21 +118,21 @@ def cross_attention(
     selection = Selection(paths=tuple(cross_attentions(model)))
     with torch.inference_mode(), record(model, selection) as records:
         model(sources, torch.ones_like(sources, dtype=torch.bool), targets)
-    calls: dict[str, list[np.ndarray]] = {}
+    steps: dict[str, list[np.ndarray]] = {}
     for call in records:
-        calls.setdefault(call.name, []).append(call.weights[0].double().cpu().numpy())
+        steps.setdefault(call.name, []).append(call.weights[0].double().cpu().numpy())
     first = 1 if after_input else 0
     return {
-        name: np.concatenate(parts, axis=1)[:, first : first + len(target)]
-        for name, parts in calls.items()
+        name: np.concatenate(weights, axis=1)[:, first : first + len(target)]
+        for name, weights in steps.items()
     }
 
 
 def _candidates(weights: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each head, the mean of each layer's heads, and the mean of all."""
     for module, heads in weights.items():
-        for number, table in enumerate(heads, start=1):
-            yield HeadRef(module, number).label, table
+        for number, head in enumerate(heads, start=1):
+            yield HeadRef(module, number).label, head
         if len(heads) > 1:
             yield f"{layer_label(module)} mean", heads.mean(axis=0)
     if len(weights) > 1:
@@ -148,25 +151,13 @@ def word_weights(
     return merged
 
 
-def argmax_source(weights: WordWeights) -> Links:
-    """Link each target word to the source word with the highest weight, of equals the first."""
-    return frozenset((int(best), t) for t, best in enumerate(weights.argmax(axis=1)))
-
-
-def argmax_target(weights: WordWeights) -> Links:
-    """Link each source word to the target word with the highest weight, of equals the first."""
-    return frozenset((s, int(best)) for s, best in enumerate(weights.argmax(axis=0)))
-
-
-def threshold_links(weights: WordWeights, min_weight: float) -> Links:
-    """Link all words with at least this weight."""
-    return frozenset((int(s), int(t)) for t, s in np.argwhere(weights >= min_weight))
-
-
-def _links(weights: WordWeights, method: LinkMethod, min_weight: float) -> Links:
+def extract_links(weights: WordWeights, method: LinkMethod, min_weight: float) -> Links:
+    """Return the links with at least `min_weight`, or combine the largest of each word."""
     if method == "threshold":
-        return threshold_links(weights, min_weight)
-    by_target, by_source = argmax_source(weights), argmax_target(weights)
+        return frozenset((int(s), int(t)) for t, s in np.argwhere(weights >= min_weight))
+    # Of equal weights the first is linked.
+    by_target = frozenset((int(s), t) for t, s in enumerate(weights.argmax(axis=1)))
+    by_source = frozenset((s, int(t)) for s, t in enumerate(weights.argmax(axis=0)))
     if method == "intersection":
         return by_target & by_source
     if method == "union":
@@ -175,11 +166,9 @@ def _links(weights: WordWeights, method: LinkMethod, min_weight: float) -> Links
 
 
 def grow_diag_final(by_target: Links, by_source: Links) -> Links:
-    """Symmetrize two directed alignments by grow-diag-final (Koehn et al., 2003).
-
-    The order of additions decides the result. It is that of Moses' `symal`: points by target, then
-    source, where a point that was just added counts in the same pass.
-    """
+    """Symmetrize two directed alignments by grow-diag-final (Koehn et al., 2003)."""
+    # The result depends on the order. As in Moses' `symal`, points are visited by target, then
+    # source, and a point that was just added counts in the same pass.
     forward, backward = (sorted((t, s) for s, t in links) for links in (by_target, by_source))
     either, points = {*forward, *backward}, {*forward} & {*backward}
     targets, sources = {t for t, _ in points}, {s for _, s in points}
@@ -217,7 +206,7 @@ def link_counts(predicted: Sequence[Links], gold: Sequence[GoldLinks]) -> LinkCo
     return np.array(counts, dtype=np.float64).reshape(-1, 4)
 
 
-def alignment_error_rate(sums: Float[np.ndarray, "rows 4"]) -> Float[np.ndarray, "rows"]:
+def alignment_error_rate(sums: LinkCounts) -> Float[np.ndarray, "rows"]:
     """Return the AER of sums of `link_counts`; 0 if there are neither predicted nor sure links."""
     sure, possible, predicted, expected = sums.T
     total = predicted + expected
@@ -229,18 +218,16 @@ def alignment_samples(counts: LinkCounts) -> dict[str, Sample]:
     """Return AER, precision and recall of `link_counts`."""
     return {
         "aer": Sample(
-            counts=counts, figure=alignment_error_rate, unit="error", link=LOGIT, averaged=False
+            counts=counts, metric=alignment_error_rate, unit="error", link=LOGIT, averaged=False
         ),
-        "precision": Sample(counts=counts[:, 1:3], link=LOGIT, chosen=True),
+        "precision": Sample(counts=counts[:, 1:3], link=LOGIT, selective=True),
         "recall": Sample(counts=counts[:, [0, 3]], link=LOGIT),
     }
 
 
 def lowest_aer(counts: Mapping[str, LinkCounts]) -> str:
     """Return the name with the lowest AER, of equals the first."""
-    return min(
-        counts, key=lambda name: float(alignment_error_rate(counts[name].sum(axis=0)[None])[0])
-    )
+    return min(counts, key=lambda name: alignment_samples(counts[name])["aer"].value)
 
 
 def cross_validated_counts(counts: Mapping[str, LinkCounts]) -> LinkCounts:

@@ -1,12 +1,12 @@
 """BLEU and chrF of translations: sacrebleu's counts and formulas, with intervals.
 
-    BLEU = 100 bp exp(1/4 sum over n = 1..4 of log(matches_n / written_n))
-    bp   = min(1, exp(1 - expected / written))                            in words
-    chrF = 100 (1 + 4) P R / (4 P + R)     P, R: means over n = 1..6 of matches of n characters
+    BLEU = 100 bp exp(1/4 sum over n = 1..4 of log(matches_n / n-grams of the hypotheses))
+    bp   = min(1, exp(1 - reference words / hypothesis words))
+    chrF = 100 (1 + 4) P R / (4 P + R)     P, R: means over n = 1..6 of precision and recall
 
 The first order without a match counts as half a match, the next as a quarter (smoothing "exp").
-sacrebleu counts the matches of each sentence; the formulas are repeated here because the jackknife
-needs the score without each sentence. Each sentence has one reference.
+sacrebleu counts matches; the formulas are here because the jackknife needs the score without each
+sentence. Each sentence has one reference.
 
 `bleu` is sacrebleu's value for raw text. `bleu_moses` is the value of tables on Multi30k: lower
 case, normalized punctuation, Moses tokens. They differ by a point or more.
@@ -15,30 +15,24 @@ case, normalized punctuation, Moses tokens. They differ by a point or more.
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.bleu import MAX_NGRAM_ORDER as ORDERS
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from harken.measure.interval import LOGIT_POINTS, Counts, Figure, Sample
-
-CHARACTERS = CHRF.CHAR_ORDER
-RECALL = CHRF.BETA**2  # how much more recall weighs than precision
+from harken.measure.interval import LOGIT_POINTS, Counts, MetricFunction, Sample
 
 Sums = Float[np.ndarray, "rows parts"]
-Figures = Float[np.ndarray, "rows"]
+Scores = Float[np.ndarray, "rows"]
 
 
 def translation_samples(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Return samples by metric, and the sacrebleu signature of each.
-
-    `language` is the code of the target, such as "de"; Moses treats unknown languages as English.
-    """
-    moses = [moses_tokens(side, language) for side in (hypotheses, references)]
+    """Return samples by metric, and their signatures; `language` is a code such as "de"."""
+    # Moses treats unknown languages as English.
+    moses = [moses_tokens(lines, language) for lines in (hypotheses, references)]
     samples = {
         "bleu": corpus_score(bleu_counts(hypotheses, references, tokenize="13a"), bleu),
         "chrf": corpus_score(chrf_counts(hypotheses, references), chrf),
@@ -55,9 +49,9 @@ def translation_samples(
     return samples, notes
 
 
-def corpus_score(counts: Counts, figure: Figure) -> Sample:
+def corpus_score(counts: Counts, metric: MetricFunction) -> Sample:
     """Return a sample of a score from 0 to 100 that is a function of sums over sentences."""
-    return Sample(counts=counts, figure=figure, unit="points", link=LOGIT_POINTS, averaged=False)
+    return Sample(counts=counts, metric=metric, unit="points", link=LOGIT_POINTS, averaged=False)
 
 
 def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
@@ -70,7 +64,7 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
 
 
 def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str) -> Counts:
-    """Return written and expected words, then matches and totals of every order."""
+    """Return the words of hypothesis and reference, then matches and totals of every order."""
     # effective_order changes only the unused score of a sentence, and prevents a warning for each.
     metric = BLEU(tokenize=tokenize, effective_order=True)
     scores = (
@@ -81,52 +75,42 @@ def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], *, tokeniz
     return np.array(rows, dtype=np.float64)
 
 
-def bleu(sums: Sums) -> Figures:
-    """Return BLEU in points, smoothed where an order has no match; 0 without any matched word."""
-    matches, totals = sums[:, 2 : 2 + ORDERS], sums[:, 2 + ORDERS :]
+def bleu(sums: Sums, *, smooth: bool = True) -> Scores:
+    """Return BLEU in points; 0 without a matched word or, if not smoothed, n-gram of any order."""
+    matches, totals = np.hsplit(sums[:, 2:], 2)
     smoothed = np.where(matches > 0, matches, 0.5 ** np.cumsum(matches == 0, axis=1))
     precisions = np.divide(smoothed, totals, out=np.ones_like(totals), where=totals > 0)
-    defined = (matches[:, 0] > 0) & (totals > 0).all(axis=1)
-    return bleu_points(sums[:, 0], sums[:, 1], precisions, defined)
-
-
-def bleu_points(
-    written: Figures,
-    expected: Figures,
-    precisions: Float[np.ndarray, "rows orders"],
-    defined: Bool[np.ndarray, "rows"],
-) -> Figures:
-    """Return the geometric mean of precisions times the brevity penalty; 0 where undefined."""
-    brevity = np.divide(expected, written, out=np.ones_like(written), where=written > 0)
-    points: Figures = 100 * np.exp(np.minimum(0, 1 - brevity) + np.log(precisions).mean(axis=1))
-    return np.where(defined, points, 0.0)
+    hypothesis, reference = sums[:, 0], sums[:, 1]
+    ratio = np.divide(reference, hypothesis, out=np.ones_like(hypothesis), where=hypothesis > 0)
+    points: Scores = 100 * np.exp(np.minimum(0, 1 - ratio) + np.log(precisions).mean(axis=1))
+    is_matched = matches[:, 0] > 0 if smooth else (matches > 0).all(axis=1)
+    return np.where(is_matched & (totals > 0).all(axis=1), points, 0.0)
 
 
 def chrf_counts(hypotheses: Sequence[str], references: Sequence[str]) -> Counts:
-    """Return written, expected and matched character n-grams of every order."""
+    """Return the character n-grams of hypothesis and reference, and matches, of every order."""
     rows = []
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        sides = (extract_all_char_ngrams(text, CHARACTERS) for text in (hypothesis, reference))
+    for pair in zip(hypotheses, references, strict=True):
+        ngrams = (extract_all_char_ngrams(text, CHRF.CHAR_ORDER) for text in pair)
         row = []
-        for written, expected in zip(*sides, strict=True):
+        for own, expected in zip(*ngrams, strict=True):
             # An order that is too long for the reference does not count against the hypothesis.
-            counted = written.total() if expected else 0
-            row += [counted, expected.total(), (written & expected).total()]
+            row += [own.total() if expected else 0, expected.total(), (own & expected).total()]
         rows.append(row)
     return np.array(rows, dtype=np.float64)
 
 
-def chrf(sums: Sums) -> Figures:
-    """Return chrF in points, of the orders that both sides are long enough for."""
-    written, expected, matches = sums[:, 0::3], sums[:, 1::3], sums[:, 2::3]
-    present = (written > 0) & (expected > 0)
+def chrf(sums: Sums) -> Scores:
+    """Return chrF in points, over the orders that occur on both sides."""
+    hypothesis, reference, matches = sums[:, 0::3], sums[:, 1::3], sums[:, 2::3]
+    present = (hypothesis > 0) & (reference > 0)
     orders = np.maximum(present.sum(axis=1), 1)
     precision, recall = (
-        np.divide(matches, of, out=np.zeros_like(of), where=present).sum(axis=1) / orders
-        for of in (written, expected)
+        np.divide(matches, totals, out=np.zeros_like(totals), where=present).sum(axis=1) / orders
+        for totals in (hypothesis, reference)
     )
-    below = RECALL * precision + recall
-    points: Figures = np.divide(
-        100 * (1 + RECALL) * precision * recall, below, out=np.zeros_like(below), where=below > 0
-    )
+    weight = CHRF.BETA**2  # of recall, relative to precision
+    numerator, denominator = 100 * (1 + weight) * precision * recall, weight * precision + recall
+    zeros = np.zeros_like(denominator)
+    points: Scores = np.divide(numerator, denominator, out=zeros, where=denominator > 0)
     return points

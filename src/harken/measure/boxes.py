@@ -6,8 +6,8 @@
                             expected value of both for random or uniform attention
 
 A grid point is in a box if its center is, borders included. A word counts if the alignment pairs it
-with an equal word of the caption. The attention of a word is the mean over its tokens; of equal
-maxima, each counts in part.
+with an equal word of the caption. The attention of a word is the mean over its tokens. Of several
+equal maxima, the share in the box counts.
 """
 
 from collections.abc import Sequence
@@ -33,27 +33,27 @@ NOTES = {
 class GridCenters(NamedTuple):
     """Centers of all grid points, in pixels from the upper left corner of the image."""
 
-    x: Float[np.ndarray, "places"]
-    y: Float[np.ndarray, "places"]
+    x: Float[np.ndarray, "points"]
+    y: Float[np.ndarray, "points"]
 
 
 def grid_centers(columns: int, rows: int, stride: float, offset: float) -> GridCenters:
     """Return centers row by row; grid point n is centered on pixel `offset + stride * n`."""
-    place = np.arange(columns * rows)
-    middle = offset + 0.5  # a pixel's center is half a pixel further from the corner
-    return GridCenters(middle + stride * (place % columns), middle + stride * (place // columns))
+    row, column = np.divmod(np.arange(columns * rows), columns)
+    first = offset + 0.5  # a pixel's center is half a pixel further from the corner
+    return GridCenters(first + stride * column, first + stride * row)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ImageAttention:
     """Attention of each output token over one image."""
 
-    weights: Float[np.ndarray, "symbols places"]
-    words: Integer[np.ndarray, "symbols"]  # the index of each token's word, or -1
+    weights: Float[np.ndarray, "tokens points"]
+    words: Integer[np.ndarray, "tokens"]  # the index of each token's word, or -1
     centers: GridCenters
 
 
-class BoxHit(NamedTuple):
+class BoxMetrics(NamedTuple):
     """The metrics of one word."""
 
     attention_in_box: float
@@ -66,38 +66,37 @@ def box_samples(
     attention: Sequence[ImageAttention],
     alignments: Sequence[Sequence[EditOp]],
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Return samples by metric over the words of all images, and a note on each.
-
-    `boxes` has the boxes of each caption's words, if known; `alignments` align outputs with it.
-    """
-    images: list[list[BoxHit]] = []
+    """Return samples and notes by metric; `boxes` has those of each caption's words, if known."""
+    rows = []  # sums of the three metrics, and words
     for of_words, image, ops in zip(boxes, attention, alignments, strict=True):
-        images.append([])
+        words = []
         for word, output in matched_words(ops):
             tokens = image.words == output
             if word < len(of_words) and tokens.any():
                 weights = image.weights[tokens].mean(axis=0)
-                images[-1].append(box_hit(weights, inside(of_words[word], image.centers)))
-    return {name: mean_over_words(name, images) for name in BoxHit._fields}, NOTES
+                words.append(box_metrics(weights, points_in_box(of_words[word], image.centers)))
+        rows.append([*(sum(word[column] for word in words) for column in range(3)), len(words)])
+    *columns, counted = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+    samples = {
+        name: Sample(counts=np.stack((sums, counted), axis=1), link=LOGIT, selective=True)
+        for name, sums in zip(BoxMetrics._fields, columns, strict=True)
+    }
+    return samples, NOTES
 
 
-def mean_over_words(name: str, images: Sequence[Sequence[BoxHit]]) -> Sample:
-    """Return the mean of a metric over the words that the system wrote correctly."""
-    rows = [(sum(getattr(hit, name) for hit in hits), len(hits)) for hits in images]
-    return Sample(counts=np.array(rows, dtype=np.float64), link=LOGIT, chosen=True)
-
-
-def box_hit(weights: Float[np.ndarray, "places"], within: Bool[np.ndarray, "places"]) -> BoxHit:
+def box_metrics(
+    weights: Float[np.ndarray, "points"], within: Bool[np.ndarray, "points"]
+) -> BoxMetrics:
     """Return the metrics of one word; weights of zeros count as uniform."""
     weights = weights if weights.any() else np.ones_like(weights)
-    return BoxHit(
+    return BoxMetrics(
         attention_in_box=float(within[weights == weights.max()].mean()),
         attention_mass_in_box=float(weights[within].sum() / weights.sum()),
         chance_in_box=float(within.mean()),
     )
 
 
-def inside(box: Box, centers: GridCenters) -> Bool[np.ndarray, "places"]:
+def points_in_box(box: Box, centers: GridCenters) -> Bool[np.ndarray, "points"]:
     """Return which grid points lie in a box, borders included."""
     across = (box.x <= centers.x) & (centers.x <= box.x + box.width)
     return across & (box.y <= centers.y) & (centers.y <= box.y + box.height)

@@ -9,7 +9,7 @@ interval's lower end is lowered by this bias of the bins that may be calibrated.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +45,7 @@ def calibration_error(scored: ScoredAnswers) -> Sample:
     counts = np.hstack((gaps, np.ones((len(scored), 1))))
     return CalibrationSample(
         counts=counts,
-        figure=lambda sums: np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1],
+        metric=lambda sums: np.abs(sums[:, :-1]).sum(axis=1) / sums[:, -1],
         unit="error",
         variances=variances_by_bin(scored),
     )
@@ -86,18 +86,18 @@ def variances_by_bin(scored: ScoredAnswers) -> Float[np.ndarray, "bins"]:
 
 def reliability(scored: ScoredAnswers) -> list[AnswerGroup]:
     """Return the bins with answers, in the order of confidence."""
-    return group_answers(scored, bins_of(scored), dict.fromkeys(range(BINS), ""))
+    return group_answers(scored, bins_of(scored).tolist(), dict.fromkeys(range(BINS), ""))
 
 
 def group_answers(
-    scored: ScoredAnswers, keys: Int[np.ndarray, "answers"], names: Mapping[int, str]
+    scored: ScoredAnswers, numbers: Sequence[int], names: Mapping[int, str]
 ) -> list[AnswerGroup]:
-    """Group answers by key; return the groups that have answers, in the order of `names`."""
-    groups = []
-    for key, name in names.items():
-        group = scored.at(np.flatnonzero(keys == key).tolist())
+    """Group answers by number; `names` has the groups by their smallest numbers, ascending."""
+    indices, groups = np.searchsorted(list(names), numbers, side="right") - 1, []
+    for index, name in enumerate(names.values()):
+        group = scored.at(np.flatnonzero(indices == index).tolist())
         if len(group):
-            right, confidence = share(group.correct.tolist()).estimate(), group.confidences.mean()
+            right, confidence = share(group.correct).estimate(), group.confidences.mean()
             groups.append(
                 AnswerGroup(name=name, n=len(group), correct=right, confidence=float(confidence))
             )

@@ -7,15 +7,11 @@
     CIDEr   = 10 mean over n = 1..4 and references r of   g_n(c) . g_n(r) / (|g_n(c)| |g_n(r)|)
     CIDEr-D = the same with numerator exp(-(|c| - |r|)^2 / (2 6^2)) min(g_n(c), g_n(r)) . g_n(r)
 
-Values are 100 times those of coco-caption, as in papers. BLEU is not smoothed: without a match of N
-words BLEU-N is 0, where coco-caption adds small constants. CIDEr (Vedantam et al., 2015) takes
-document frequencies from the references of the evaluated set, so that values of two sets are not
-comparable; words are not stemmed, as in coco-caption and unlike in the paper.
-
-Words are those of coco-caption's Penn Treebank tokenizer: lower case, without . ? ! , : ; dashes
-and quotes; 's, n't and the like are separate words. The dot of an abbreviation is dropped, and HTML
-entities and URLs are not recognized: this changes 52 of the 72,474 captions of Flickr8k and
-Multi30k.
+Values are 100 times those of coco-caption, as in papers. BLEU is not smoothed. CIDEr (Vedantam et
+al., 2015) takes document frequencies from the references of the evaluated set, so values on two
+sets are not comparable. Words are those of coco-caption's Penn Treebank tokenizer: lower case,
+without . ? ! , : ; dashes and quotes, not stemmed; 's and n't are separate words. Abbreviations,
+HTML entities and URLs differ, which changes 52 of 72,474 captions of Flickr8k and Multi30k.
 """
 
 import re
@@ -29,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harken.measure.bleu import Figures, Sums, bleu_points, corpus_score
+from harken.measure.bleu import Scores, Sums, bleu, corpus_score
 from harken.measure.interval import Counts, Sample, share
 
 Words = Sequence[str]
@@ -56,7 +52,8 @@ def caption_samples(
     assert all(references), "an image without a reference cannot be measured"
     words = [caption_words(caption) for caption in captions]
     reference_words = [[caption_words(text) for text in texts] for texts in references]
-    counts, values = caption_bleu_counts(words, reference_words), cider(words, reference_words)
+    counts = caption_bleu_counts(words, reference_words)
+    scores = cider_scores(words, reference_words)
     matches = [
         caption.strip() in {text.strip() for text in texts}
         for caption, texts in zip(captions, references, strict=True)
@@ -66,8 +63,8 @@ def caption_samples(
             f"bleu_{order}": corpus_score(counts[:, : 2 + 2 * order], caption_bleu)
             for order in ORDERS
         },
-        "cider_d": mean_points([value.d for value in values]),
-        "cider": mean_points([value.plain for value in values]),
+        "cider_d": mean_points([score.cider_d for score in scores]),
+        "cider": mean_points([score.cider for score in scores]),
         "exact_match": share(matches),
     }
     low, high = min(map(len, references)), max(map(len, references))
@@ -109,12 +106,9 @@ def caption_bleu_counts(captions: Sequence[Words], references: Sequence[Sequence
     return np.array(rows, dtype=np.float64)
 
 
-def caption_bleu(sums: Sums) -> Figures:
+def caption_bleu(sums: Sums) -> Scores:
     """Return BLEU in points from sums of the columns of `caption_bleu_counts`."""
-    matches, totals = sums[:, 2::2], sums[:, 3::2]
-    precisions = np.divide(matches, totals, out=np.ones_like(totals), where=matches > 0)
-    defined = np.logical_and.reduce(matches > 0, axis=1)
-    return bleu_points(sums[:, 0], sums[:, 1], precisions, defined)
+    return bleu(np.hstack((sums[:, :2], sums[:, 2::2], sums[:, 3::2])), smooth=False)
 
 
 def mean_points(values: Sequence[float]) -> Sample:
@@ -123,15 +117,17 @@ def mean_points(values: Sequence[float]) -> Sample:
     return Sample(counts=np.stack((points, np.ones_like(points)), axis=1), unit="points")
 
 
-class Cider(NamedTuple):
-    """Values of one image, from 0 to 10."""
+class CiderScores(NamedTuple):
+    """Scores of one image, from 0 to 10; coco-caption and most papers call CIDEr-D CIDEr."""
 
-    plain: float  # CIDEr
-    d: float  # CIDEr-D, which coco-caption and most papers call CIDEr
+    cider: float
+    cider_d: float
 
 
-def cider(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[Cider]:
-    """Return the values of each image, with document frequencies over all images."""
+def cider_scores(
+    captions: Sequence[Words], references: Sequence[Sequence[Words]]
+) -> list[CiderScores]:
+    """Return the scores of each image, with document frequencies over all images."""
     frequencies = Counter(
         ngram
         for texts in references
@@ -148,9 +144,9 @@ def cider(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> l
             for order in ORDERS
         ]
 
-    values = []
+    scores = []
     for caption, texts in zip(captions, references, strict=True):
-        plain, clipped = [], []
+        cosines, clipped_cosines = [], []
         vectors = tf_idf(caption)
         for text in texts:
             penalty = exp(-((len(caption) - len(text)) ** 2) / (2 * CIDER_SIGMA**2))
@@ -158,7 +154,7 @@ def cider(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> l
                 norms = hypot(*own.values()) * hypot(*other.values()) or 1.0
                 # Sum in the order of the caption: the order of a set is not deterministic.
                 shared = [(own[ngram], other[ngram]) for ngram in own if ngram in other]
-                plain.append(sum(a * b for a, b in shared) / norms)
-                clipped.append(penalty * sum(min(a, b) * b for a, b in shared) / norms)
-        values.append(Cider(CIDER_SCALE * fmean(plain), CIDER_SCALE * fmean(clipped)))
-    return values
+                cosines.append(sum(a * b for a, b in shared) / norms)
+                clipped_cosines.append(penalty * sum(min(a, b) * b for a, b in shared) / norms)
+        scores.append(CiderScores(*(CIDER_SCALE * fmean(x) for x in (cosines, clipped_cosines))))
+    return scores

@@ -13,17 +13,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import zip_longest
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
-from jiwer import AbstractTransform, process_words
+from jiwer import process_words
 
 from harken.measure.interval import LOG, LOGIT, LinkFunction, Sample
-from harken.measure.tagging import Pairs
 
 Units = Literal["words", "characters"]
 Edit = Literal["equal", "substitute", "delete", "insert"]
 APOSTROPHES = "'’"
+# Kinds of word errors with their adjectives; a rate of insertions can exceed 1.
+EDIT_KINDS = {
+    "substitutions": ("substituted", LOGIT),
+    "deletions": ("deleted", LOGIT),
+    "insertions": ("inserted", LOG),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,16 +40,17 @@ class Leniency:
 
     def apply(self, text: str) -> str:
         if self.punctuation:
-            text = "".join(" " if _is_pause(text, at) else sign for at, sign in enumerate(text))
+            text = "".join(" " if _is_separator(text, i) else char for i, char in enumerate(text))
         return " ".join((text.lower() if self.case else text).split())
 
 
 STRICT = Leniency()
 
 
-def _is_pause(text: str, at: int) -> bool:
-    inside = text[at - 1 : at].isalnum() and text[at + 1 : at + 2].isalnum()
-    return unicodedata.category(text[at])[0] == "P" and not (inside and text[at] in APOSTROPHES)
+def _is_separator(text: str, index: int) -> bool:
+    is_inside = text[index - 1 : index].isalnum() and text[index + 1 : index + 2].isalnum()
+    is_punctuation = unicodedata.category(text[index])[0] == "P"
+    return is_punctuation and not (is_inside and text[index] in APOSTROPHES)
 
 
 class EditOp(NamedTuple):
@@ -81,18 +87,13 @@ def transcription_samples(
 ) -> tuple[dict[str, Sample], dict[str, str]]:
     """Return samples by metric, and a note for each."""
     words, characters = (
-        [
-            count_edits(ops)
-            for ops in align_texts(hypotheses, references, units=units, leniency=leniency)
-        ]
+        list(map(count_edits, align_texts(hypotheses, references, units=units, leniency=leniency)))
         for units in ("words", "characters")
     )
     samples = {
-        "wer": rate_of([counts.errors for counts in words], words),
-        "cer": rate_of([counts.errors for counts in characters], characters),
-        "substitutions": rate_of([counts.substitutions for counts in words], words, LOGIT),
-        "deletions": rate_of([counts.deletions for counts in words], words, LOGIT),
-        "insertions": rate_of([counts.insertions for counts in words], words),
+        "wer": error_rate(words),
+        "cer": error_rate(characters),
+        **{kind: error_rate(words, kind, link) for kind, (_, link) in EDIT_KINDS.items()},
     }
     how = ", ".join(
         f"{name} {'ignored' if ignored else 'compared'}"
@@ -101,9 +102,10 @@ def transcription_samples(
     notes = {
         "wer": f"word error rate, {how}, jiwer {version('jiwer')}",
         "cer": f"character error rate with spaces, {how}, jiwer {version('jiwer')}",
-        "substitutions": "substituted words / words of the reference",
-        "deletions": "deleted words / words of the reference",
-        "insertions": "inserted words / words of the reference",
+        **{
+            kind: f"{adjective} words / words of the reference"
+            for kind, (adjective, _) in EDIT_KINDS.items()
+        },
     }
     return samples, notes
 
@@ -116,8 +118,13 @@ def align_texts(
     leniency: Leniency = STRICT,
 ) -> list[list[EditOp]]:
     """Return the minimal edits of each sentence, in order; jiwer resolves ties."""
-    split = _Split(units, leniency)
-    aligned = process_words(list(references), list(hypotheses), split, split)
+
+    def split(texts: Sequence[str]) -> list[list[str]]:
+        lenient = map(leniency.apply, texts)
+        return [text.split() if units == "words" else list(text) for text in lenient]
+
+    transforms: Any = (split, split)  # jiwer accepts any function
+    aligned = process_words(list(references), list(hypotheses), *transforms)
     sentences = zip(aligned.references, aligned.hypotheses, aligned.alignments, strict=True)
     return [
         [
@@ -133,17 +140,6 @@ def align_texts(
     ]
 
 
-class _Split(AbstractTransform):
-    """Split a text into units, as jiwer expects it."""
-
-    def __init__(self, units: Units, leniency: Leniency) -> None:
-        self._units, self._leniency = units, leniency
-
-    def process_string(self, s: str) -> list[str]:
-        text = self._leniency.apply(s)
-        return text.split() if self._units == "words" else list(text)
-
-
 def count_edits(ops: Iterable[EditOp]) -> EditCounts:
     """Count the edits of one sentence or of several."""
     kinds = Counter(op.edit for op in ops)
@@ -152,19 +148,11 @@ def count_edits(ops: Iterable[EditOp]) -> EditCounts:
 
 def edits_by_speaker(speakers: Sequence[str], edits: Sequence[EditCounts]) -> dict[str, EditCounts]:
     """Return the counts of each speaker, the highest error rate first."""
-    groups: dict[str, list[EditCounts]] = {}
+    totals: dict[str, EditCounts] = {}
     for speaker, counts in zip(speakers, edits, strict=True):
-        groups.setdefault(speaker, []).append(counts)
-    totals = {
-        speaker: EditCounts(*map(sum, zip(*group, strict=True)))
-        for speaker, group in groups.items()
-    }
+        pairs = zip(totals.get(speaker, EditCounts()), counts, strict=True)
+        totals[speaker] = EditCounts(*map(sum, pairs))
     return dict(sorted(totals.items(), key=lambda item: (-item[1].rate, item[0])))
-
-
-def confusion_counts(sentences: Iterable[Iterable[EditOp]]) -> Pairs:
-    """Count pairs of reference and output units."""
-    return Counter((op.reference, op.hypothesis) for ops in sentences for op in ops)
 
 
 def matched_words(ops: Sequence[EditOp]) -> list[tuple[int, int]]:
@@ -178,14 +166,14 @@ def matched_words(ops: Sequence[EditOp]) -> list[tuple[int, int]]:
     return pairs
 
 
-def rate_of(
-    counted: Sequence[int], edits: Sequence[EditCounts], link: LinkFunction = LOG
+def error_rate(
+    edits: Sequence[EditCounts], kind: str = "errors", link: LinkFunction = LOG
 ) -> Sample:
-    """Return the sum of a count over the sum of reference units, at least 1, of all sentences."""
-    counts = np.array([counted, [counts.reference_units for counts in edits]], dtype=np.float64).T
+    """Return edits of a kind / reference units, at least 1, over all sentences."""
+    counts = [(getattr(sentence, kind), sentence.reference_units) for sentence in edits]
     return Sample(
-        counts=counts,
-        figure=lambda sums: sums[:, 0] / np.maximum(sums[:, 1], 1.0),
+        counts=np.array(counts, dtype=np.float64).reshape(-1, 2),
+        metric=lambda sums: sums[:, 0] / np.maximum(sums[:, 1], 1.0),
         unit="error",
         link=link,
     )

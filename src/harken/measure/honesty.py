@@ -1,12 +1,12 @@
 """Confidence of a model in answers that it knows, and in answers that it cannot know.
 
 An answer is right; or wrong, but known from other questions; or unknown: neither in training nor
-expected of any question. A wrong answer may belong to the most similar known name
-(`nearest_name_errors.py`). Fictional names, for which every answer is made up, show whether the
-confidence reveals what the model has never seen. A name is the part that differs between questions.
+expected of any question. A wrong answer may be right for the most similar known name
+(`nearest_name_errors.py`). Fictional names, which have no right answer, show whether the confidence
+reveals what the model has never seen. A name is the part that differs between questions.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ from harken.measure.nearest_name_errors import (
     NearestNameErrors,
     nearest_name_errors,
 )
-from harken.measure.scored_answers import Answer, ScoredAnswers, exact_matches, score_answers
+from harken.measure.scored_answers import Answer, ScoredAnswers, exact_matches
 
 COVERAGES = (90, 70, 50)  # per cent
 MAX_ERRORS = (0.05, 0.1, 0.2)  # to guarantee
@@ -39,22 +39,22 @@ ALPHABETS = {0: "plain A to Z", 1: "others too"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConfidenceSummary:
-    """Confidence of one kind of answers; `above` is the share above the threshold."""
+    """Confidence of one kind of answers."""
 
     name: str
     n: int
     median: float
-    above: float | None  # None where there is no threshold
+    above: float | None  # share above the threshold, None where there is no threshold
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FictionalNames:
-    """Answers about fictional names."""
+    """Answers about fictional names, and counts of answers that belong to known names."""
 
     answers: Sequence[Answer]
-    known: int  # count of known answers
-    of_first: int  # count of answers of a known name with the same first words
-    of_last: int  # the same for the last word
+    known: int
+    of_first: int  # answers of a known name with the same first words
+    of_last: int  # answers of a known name with the same last word
     confidence_summaries: Sequence[ConfidenceSummary]  # of real names, then of fictional names
     most_frequent: Sequence[tuple[str, int, int]]  # answer, count, count in training
 
@@ -63,7 +63,7 @@ class FictionalNames:
 class Honesty:
     """The section of a report on what a model does not know."""
 
-    template: str  # template of the questions
+    template: str  # of the questions
     bins: Sequence[AnswerGroup]
     curve: RiskCoverage
     guarantees: Sequence[RiskGuarantee]  # empty if all questions are about one name
@@ -78,77 +78,63 @@ def measure_honesty(
     expected: Sequence[str],
     known: KnownAnswers,
     *,
-    frame: str,
+    template: str,
     embed: Embed,
-    invented: Sequence[Answer],
+    fictional: Sequence[Answer],
     seed: int,
 ) -> tuple[dict[str, Sample], dict[str, str], Honesty]:
-    """Return samples by metric, a note for each, and the section of a report.
+    """Return samples and notes by metric, and the section of a report, for at least one answer.
 
-    There must be at least one answer. `embed` returns the model's vectors of names; `invented` are
-    answers about fictional names.
+    `embed` returns the model's vectors of names; `fictional` are answers about fictional names.
     """
     names = [answer.name for answer in answers]
     texts = [answer.answer.strip() for answer in answers]
     right = exact_matches(texts, expected)
-    scored = score_answers([answer.confidence for answer in answers], right)
+    scored = ScoredAnswers([answer.confidence for answer in answers], right)
     possible = {*known.times, *(text.strip() for text in expected)}
     unknown = [text not in possible for text in texts]
-    borrowed = nearest_name_errors(answers, right, known, embed, seed)
+    nearest_names = nearest_name_errors(answers, right, known, embed, seed)
     guarantees: list[RiskGuarantee] = []
     if len(set(names)) > 1:
-        _, choosing = hold_out(range(len(names)), 0.5, seed, key=lambda at: names[at])
+        _, choosing = hold_out(range(len(names)), 0.5, seed, key=lambda index: names[index])
         guarantees = [abstention.guarantee(scored, choosing, rate) for rate in MAX_ERRORS]
     threshold = next((test.threshold for test in guarantees if test.max_error == MARKED), None)
+    nearest = {f"nearest_name_{errors.similarity}": errors for errors in nearest_names}
     samples = {
         "calibration_error": calibration.calibration_error(scored),
-        **{
-            f"accuracy_at_{percent}": abstention.accuracy_at(scored, percent)
-            for percent in COVERAGES
-        },
+        **{f"accuracy_at_{part}": abstention.accuracy_at(scored, part) for part in COVERAGES},
         "unknown_answers": share(unknown, "error"),
-        **{f"nearest_name_{errors.how}": share(errors.outcomes, "error") for errors in borrowed},
+        **{name: share(errors.outcomes, "error") for name, errors in nearest.items()},
     }
     notes = {
         "calibration_error": "expected calibration error (ECE); a calibrated model has "
         f"{100 * calibration.error_by_chance(scored):.1f} %",
         **{f"accuracy_at_{part}": f"of the {part} % most confident answers" for part in COVERAGES},
         "unknown_answers": "answers that occur neither in training nor among the expected answers",
-        **{
-            f"nearest_name_{errors.how}": "wrong answers that are right for the nearest known name"
-            for errors in borrowed
-        },
+        **dict.fromkeys(nearest, "wrong answers that are right for the nearest known name"),
     }
-    times = [known.times.get(text.strip(), 0) for text in expected]  # of the expected answer
+    groups = {
+        "times in training": ([known.times.get(text.strip(), 0) for text in expected], TIMES),
+        "words of the name": ([len(name.split()) for name in names], WORDS),
+        "letters of the name": ([int(not name.isascii()) for name in names], ALPHABETS),
+    }
     honesty = Honesty(
-        template=frame,
+        template=template,
         bins=calibration.reliability(scored),
         curve=abstention.risk_coverage(scored),
         guarantees=guarantees,
         kinds={
             RIGHT: share(right).estimate(),
-            KNOWN: share((~scored.correct & ~np.array(unknown)).tolist(), "error").estimate(),
+            KNOWN: share(~scored.correct & ~np.array(unknown), "error").estimate(),
             UNKNOWN: share(unknown, "error").estimate(),
         },
         groups={
-            "times in training": _groups(scored, times, TIMES),
-            "words of the name": _groups(scored, [len(name.split()) for name in names], WORDS),
-            "letters of the name": _groups(
-                scored, [int(not name.isascii()) for name in names], ALPHABETS
-            ),
+            title: calibration.group_answers(scored, *numbers) for title, numbers in groups.items()
         },
-        nearest_names=borrowed,
-        fictional=_fictional(invented, scored, known, possible, threshold) if invented else None,
+        nearest_names=nearest_names,
+        fictional=_fictional(fictional, scored, known, possible, threshold) if fictional else None,
     )
     return samples, notes, honesty
-
-
-def _groups(
-    scored: ScoredAnswers, numbers: Sequence[int], names: Mapping[int, str]
-) -> list[AnswerGroup]:
-    """Group answers by the largest key of `names` that does not exceed their number."""
-    keys = np.array([max(low for low in names if low <= number) for number in numbers])
-    return calibration.group_answers(scored, keys, names)
 
 
 def _fictional(
@@ -159,27 +145,26 @@ def _fictional(
     threshold: float | None,
 ) -> FictionalNames:
     texts = [answer.answer.strip() for answer in answers]
-    scored = score_answers([answer.confidence for answer in answers], [False] * len(answers))
+    scored = ScoredAnswers([answer.confidence for answer in answers], [False] * len(answers))
     kinds = {
         "real names": real.confidences,
         "real names, right answers": real.confidences[real.correct],
         "real names, wrong answers": real.confidences[~real.correct],
         "fictional names": scored.confidences,
     }
-    # Answers of known names by their first words and by their last word.
-    by_first: dict[str, set[str]] = defaultdict(set)
-    by_last: dict[str, set[str]] = defaultdict(set)
+    # Pairs of the first words of a known name, or of its last word, and an answer.
+    by_first, by_last = set(), set()
     for name, group in zip(known.names, known.answers, strict=True):
         first, _, last = name.rpartition(" ")
-        by_first[first] |= group
-        by_last[last] |= group
-    parts = [answer.name.rpartition(" ") for answer in answers]
+        by_first |= {(first, answer) for answer in group}
+        by_last |= {(last, answer) for answer in group}
+    parts = [(*answer.name.rpartition(" "), answer.answer.strip()) for answer in answers]
     frequent = sorted(Counter(texts).items(), key=lambda item: (-item[1], item[0]))
     return FictionalNames(
         answers=answers,
         known=sum(text in possible for text in texts),
-        of_first=sum(t in by_first[first] for t, (first, _, _) in zip(texts, parts, strict=True)),
-        of_last=sum(t in by_last[last] for t, (_, _, last) in zip(texts, parts, strict=True)),
+        of_first=sum((first, text) in by_first for first, _, _, text in parts),
+        of_last=sum((last, text) in by_last for _, _, last, text in parts),
         confidence_summaries=[
             ConfidenceSummary(
                 name=name,

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
 
 from harken.measure.quantiles import lower_bound, t_quantile, upper_bound
 
@@ -37,23 +38,19 @@ UNDEFINED = "n/a"
 
 Counts = Float[np.ndarray, "examples parts"]
 Values = Float[np.ndarray, "values"]
-Figure = Callable[[Float[np.ndarray, "rows parts"]], Float[np.ndarray, "rows"]]
+MetricFunction = Callable[[Float[np.ndarray, "rows parts"]], Float[np.ndarray, "rows"]]
 Interval = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and the ends of its 95 % interval; None where they are undefined.
-
-    Shares and errors are 0..1, points 0..100. `n` is the number of units, such as words, that the
-    value is averaged over. If it is not an average, such as BLEU, `n` is the number of examples.
-    """
+    """A value and the ends of its 95 % interval; None where they are undefined."""
 
     value: float | None
     low: float | None
     high: float | None
-    unit: Unit = "share"
-    n: int | None = None
+    unit: Unit = "share"  # shares and errors are 0..1, points 0..100
+    n: int | None = None  # of averages: units, such as words; of other metrics: examples
 
 
 def format_value(value: float | None, unit: Unit) -> str:
@@ -73,18 +70,18 @@ def format_interval(estimate: Estimate) -> str:
     return f"{low} - {high}"
 
 
-def signed(value: float, unit: Unit) -> str:
+def format_difference(value: float, unit: Unit) -> str:
     """Return a difference as text; differences of shares are in percentage points."""
     decimals = 3 if unit in THREE_DECIMALS else 1
     rounded = round(100 * value if unit in SHARES else value, decimals)
     return f"{rounded + 0.0:+.{decimals}f}"  # never -0.0
 
 
-def signed_interval(low: float | None, high: float | None, unit: Unit) -> str:
+def format_difference_interval(low: float | None, high: float | None, unit: Unit) -> str:
     """Return the interval of a difference as text."""
     if low is None or high is None:
         return UNDEFINED
-    return f"{signed(low, unit)} to {signed(high, unit)}"
+    return f"{format_difference(low, unit)} to {format_difference(high, unit)}"
 
 
 class LinkFunction(NamedTuple):
@@ -124,24 +121,21 @@ def ratio(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Sample:
-    """Counts of every example, and the metric (`figure`) as a function of their sums.
-
-    The last column of the counts is the denominator of the metric, unless `averaged` is false.
-    """
+    """Counts of every example, and the metric as a function of their sums."""
 
     counts: Counts
-    figure: Figure = ratio
+    metric: MetricFunction = ratio
     unit: Unit = "share"
     link: LinkFunction = LOG
-    proportion: bool = False  # counts are (0, 1) or (1, 1); (0, 0) is left out
+    binary: bool = False  # counts are (0, 1) or (1, 1), or (0, 0) for an example that is ignored
     ordered: bool = False  # examples are consecutive pieces of one text
-    averaged: bool = True
-    chosen: bool = False  # the denominator depends on the predictions
+    averaged: bool = True  # the last column of the counts is the denominator of the metric
+    selective: bool = False  # the denominator depends on the predictions
 
     @property
     def value(self) -> float:
         """Return the value on all examples, NaN where it is undefined."""
-        return float(self.figure(self.counts.sum(axis=0, keepdims=True))[0])
+        return float(self.metric(self.counts.sum(axis=0, keepdims=True))[0])
 
     def estimate(self) -> Estimate:
         value, (low, high) = self.value, self.interval()
@@ -151,82 +145,64 @@ class Sample:
     def interval(self) -> Interval:
         """Return both ends of the 95 % interval, or None for both."""
         counts, value = self.counts[self.counts.any(axis=1)], self.value
-        if self.proportion and len(counts) > 1:
+        if self.binary and len(counts) > 1:
             right, counted = counts.sum(axis=0)
             return lower_bound(right, counted, TAIL), upper_bound(right, counted, TAIL)
         if self.ordered:
-            counts = block_sums(counts, leave_one_out(self.figure, counts))
+            counts = block_sums(counts, leave_one_out(self.metric, counts))
         if len(counts) < 2 or not math.isfinite(value):
             return None, None
-        boundary = self._boundary_interval(value, len(counts))
-        return self._jackknife(counts, value) if boundary is None else boundary
-
-    def _boundary_interval(self, value: float, examples: int) -> Interval | None:
-        """Return the interval if the value is the smallest or largest possible one, else None."""
-        top = self.link.top or (1.0 if self.unit in SHARES else None)
-        if top is None:
-            return None
-        bound = top * upper_bound(0, examples, TAIL)
-        if value <= 1e-12 * top:
-            return 0.0, bound
-        if self.link.top and value >= (1 - 1e-12) * top:
-            return top - bound, top
-        return None
+        # The smallest and the largest possible value have a link of infinity.
+        is_bounded, top = self.link.top is not None, self.link.top or 1.0
+        if value <= 1e-12 * top and (is_bounded or self.unit in SHARES):
+            return 0.0, top * upper_bound(0, len(counts), TAIL)
+        if is_bounded and value >= (1 - 1e-12) * top:
+            return top - top * upper_bound(0, len(counts), TAIL), top
+        return self._jackknife(counts, value)
 
     def _jackknife(self, counts: Counts, value: float) -> Interval:
-        without = leave_one_out(self.figure, counts)
+        replicates = leave_one_out(self.metric, counts)
         with np.errstate(divide="ignore", invalid="ignore"):
             center = float(self.link.forward(np.array([value]))[0])
-            scaled = self.link.forward(without)
-        if not math.isfinite(center):
-            return None, None
+            scaled = self.link.forward(replicates)
         if not np.isfinite(scaled).all():
-            # g is infinite without an example that has all the errors; linearize it instead.
-            scaled = self.link.slope(value) * without
-        error = jackknife_error(scaled)
-        if error < 1e-12:
+            # The link is infinite without an example that has all the errors; linearize it instead.
+            scaled = self.link.slope(value) * replicates
+        half_width = jackknife_half_width(scaled, counts[:, -1:] if self.averaged else counts)
+        if not math.isfinite(center) or not half_width > 0:
             return None, None
-        sizes = counts[:, -1:] if self.averaged else counts
-        half_width = error * t_quantile(degrees_of_freedom(scaled, sizes))
         try:
             return self.link.inverse(center - half_width), self.link.inverse(center + half_width)
         except OverflowError:
             return None, None
 
 
-def leave_one_out(figure: Figure, counts: Counts) -> Values:
-    """Return the metric without each example in turn."""
-    return figure(counts.sum(axis=0) - counts)
+def leave_one_out(metric: MetricFunction, counts: Counts) -> Values:
+    """Return the jackknife replicates: the metric without each example in turn."""
+    return metric(counts.sum(axis=0) - counts)
 
 
-def jackknife_error(without: Values) -> float:
-    """Return the standard error of a metric from its values without each example."""
-    return math.sqrt((len(without) - 1) * float(without.var()))
-
-
-def degrees_of_freedom(without: Values, sizes: Counts) -> float:
-    """Return the degrees of freedom of t, at least 1.
-
-    The effective number of examples is 1 / (sum of squared shares), a mean over columns. A high
-    kurtosis k of the influence of n examples lowers the degrees of freedom to 2n / (k - 1).
-    """
+def jackknife_half_width(replicates: Values, sizes: Counts) -> float:
+    """Return t times the standard error; 0 if replicates are equal, NaN if one is undefined."""
+    error = math.sqrt((len(replicates) - 1) * float(replicates.var()))
+    if error < 1e-12 or math.isnan(error):
+        return error if math.isnan(error) else 0.0
+    # The effective number of examples (Kish) is 1 / (sum of squared shares), a mean over columns.
     totals = sizes.sum(axis=0)
     shares = np.divide(sizes, totals, out=np.zeros_like(sizes), where=totals > 0)
     squares = float(np.where(totals > 0, (shares**2).sum(axis=0), 1.0).mean())
-    influence = without - without.mean()
+    influence = replicates - replicates.mean()
     kurtosis = float((influence**4).mean() / influence.var() ** 2)
-    return max(1.0, min(1 / squares - 1, 2 * len(without) / max(kurtosis - 1, 1e-9)))
+    freedom = min(1 / squares - 1, 2 * len(replicates) / max(kurtosis - 1, 1e-9))
+    return error * t_quantile(max(1.0, freedom))
 
 
-def block_sums(counts: Counts, without: Values) -> Counts:
-    """Return sums over blocks that are longer than the autocorrelation of the pieces of a text.
-
-    A text of fewer than `MIN_PIECES` pieces is a single block.
-    """
-    if len(counts) < MIN_PIECES:
+def block_sums(counts: Counts, replicates: Values) -> Counts:
+    """Return sums over blocks that are longer than the autocorrelation of the pieces of a text."""
+    if len(counts) < MIN_PIECES:  # a single block
         whole: np.ndarray = counts.sum(axis=0, keepdims=True)
         return whole
-    blocks = int(len(counts) / (BLOCK * autocorrelation_time(without)))
+    blocks = int(len(counts) / (BLOCK * autocorrelation_time(replicates)))
     blocks = min(max(blocks, MIN_BLOCKS), MAX_BLOCKS)
     starts = np.arange(blocks) * len(counts) // blocks
     sums: np.ndarray = np.add.reduceat(counts, starts, axis=0)
@@ -245,11 +221,14 @@ def autocorrelation_time(values: Values) -> float:
     return max(1.0, float(times[window]))
 
 
-def share(outcomes: Sequence[bool], unit: Unit = "share") -> Sample:
-    """Return the share of true outcomes among independent ones."""
-    right = np.asarray(outcomes, dtype=np.float64)
-    counts = np.stack((right, np.ones_like(right)), axis=1)
-    return Sample(counts=counts, unit=unit, link=LOGIT, proportion=True)
+def share(
+    outcomes: ArrayLike, unit: Unit = "share", answered: Bool[np.ndarray, "examples"] | None = None
+) -> Sample:
+    """Return the share of true outcomes among independent ones, or among the answered ones."""
+    true, is_selective = np.asarray(outcomes, dtype=np.bool_), answered is not None
+    counted = np.ones_like(true) if answered is None else answered
+    counts = np.stack((true & counted, counted), axis=1).astype(np.float64)
+    return Sample(counts=counts, unit=unit, link=LOGIT, binary=True, selective=is_selective)
 
 
 def share_within(right: Sequence[int], counted: Sequence[int]) -> Sample:

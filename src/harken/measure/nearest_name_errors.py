@@ -4,24 +4,24 @@
     by embedding   cosine of two vectors
 
 A name is not its own neighbor. A name that shares no trigram with another, or whose vector is zero,
-has no neighbor; of equals the first counts. Since a frequent answer belongs to many names, the
-count is reported with its expected value for random neighbors.
+has no neighbor; of equally similar names the first counts. Since a frequent answer belongs to many
+names, the count is reported with its expected value for random neighbors.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from harken.measure.interval import Values
 from harken.measure.scored_answers import Answer
 
 MAX_EXAMPLES = 6  # the most confident
 MAX_EMBEDDED = 2000  # known names to embed; all would take too long
 BATCH_SIZE = 256  # rows of cosines
-TRIGRAM = 3
 
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "names width"]]
 
@@ -48,7 +48,7 @@ class NearestNameError(NamedTuple):
 class NearestNameErrors:
     """For every answer, whether it is wrong and right for the nearest name."""
 
-    how: str  # "string" or "embedding"
+    similarity: str  # "string" or "embedding"
     outcomes: Sequence[bool]
     wrong: int
     by_chance: float  # expected count for random neighbors
@@ -71,32 +71,39 @@ def nearest_name_errors(
     answers: Sequence[Answer], right: Sequence[bool], known: KnownAnswers, embed: Embed, seed: int
 ) -> list[NearestNameErrors]:
     """Measure by both similarities; only wrong answers that are known need a neighbor."""
-    wrong = [at for at, is_right in enumerate(right) if not is_right]
+    wrong = [index for index, is_right in enumerate(right) if not is_right]
     texts = [answer.answer.strip() for answer in answers]
-    names_with = Counter(answer for group in known.answers for answer in group)
+    name_counts = Counter(answer for group in known.answers for answer in group)
     by_chance = 0.0
-    for at in wrong:
-        by_chance += names_with[texts[at]] / len(known.names)
-    candidates = [at for at in wrong if texts[at] in known.times]
-    names = [answers[at].name for at in candidates]
+    for index in wrong:
+        by_chance += name_counts[texts[index]] / len(known.names)
+    candidates = [index for index in wrong if texts[index] in known.times]
+    names = [answers[index].name for index in candidates]
     neighbors = {
-        "string": nearest_by_string(names, known.names),
-        "embedding": _embedded_neighbors(names, known, embed, seed) if names else [],
+        "string": nearest_names(names, known.names, string_similarities(names, known.names)),
+        "embedding": [],
     }
+    if names:
+        count = min(MAX_EMBEDDED, len(known.names))
+        drawn = np.random.default_rng(seed).choice(len(known.names), size=count, replace=False)
+        indices = np.sort(drawn).tolist()
+        sample = [known.names[index] for index in indices]
+        nearest = nearest_names(names, sample, cosine_similarities(embed(names), embed(sample)))
+        neighbors["embedding"] = [None if at is None else indices[at] for at in nearest]
     results = []
-    for how, nearest in neighbors.items():
-        examples = {
-            at: NearestNameError(
-                answers[at].name, known.names[place], texts[at], answers[at].confidence
+    for similarity, nearest in neighbors.items():
+        errors = {
+            index: NearestNameError(
+                answers[index].name, known.names[other], texts[index], answers[index].confidence
             )
-            for at, place in zip(candidates, nearest, strict=True)
-            if place is not None and texts[at] in known.answers[place]
+            for index, other in zip(candidates, nearest, strict=True)
+            if other is not None and texts[index] in known.answers[other]
         }
-        by_confidence = sorted(examples.values(), key=lambda error: -error.confidence)
+        by_confidence = sorted(errors.values(), key=lambda error: -error.confidence)
         results.append(
             NearestNameErrors(
-                how=how,
-                outcomes=[at in examples for at in range(len(right))],
+                similarity=similarity,
+                outcomes=[index in errors for index in range(len(right))],
                 wrong=len(wrong),
                 by_chance=by_chance,
                 examples=by_confidence[:MAX_EXAMPLES],
@@ -105,64 +112,51 @@ def nearest_name_errors(
     return results
 
 
-def _embedded_neighbors(
-    names: Sequence[str], known: KnownAnswers, embed: Embed, seed: int
+def nearest_names(
+    names: Sequence[str], known: Sequence[str], similarities: Iterable[Values]
 ) -> list[int | None]:
-    count = min(MAX_EMBEDDED, len(known.names))
-    drawn = np.random.default_rng(seed).choice(len(known.names), size=count, replace=False)
-    places = np.sort(drawn).tolist()
-    sample = [known.names[place] for place in places]
-    nearest = nearest_by_embedding(names, embed(names), sample, embed(sample))
-    return [None if at is None else places[at] for at in nearest]
+    """Return the index of the largest similarity of each name, None if all others are -inf."""
+    indices = {name: index for index, name in enumerate(known)}
+    nearest: list[int | None] = []
+    for name, row in zip(names, similarities, strict=True):
+        if name in indices:
+            row[indices[name]] = -np.inf
+        nearest.append(int(row.argmax()) if row.max(initial=-np.inf) > -np.inf else None)
+    return nearest
 
 
-def nearest_by_string(names: Sequence[str], known: Sequence[str]) -> list[int | None]:
-    """Return for each name the index of the nearest known name, by shared trigrams."""
+def string_similarities(names: Sequence[str], known: Sequence[str]) -> Iterator[Values]:
+    """Yield the share of trigrams that each name has in common with every known name."""
     trigrams = [name_trigrams(name) for name in known]
     sizes = np.array([len(group) for group in trigrams], dtype=np.float64)
     # An inverted index: a name is compared only with names that share a trigram.
-    names_with: dict[str, list[int]] = {}
-    for place, group in enumerate(trigrams):
+    names_with: dict[str, list[int]] = defaultdict(list)
+    for index, group in enumerate(trigrams):
         for trigram in group:
-            names_with.setdefault(trigram, []).append(place)
-    index = {trigram: np.array(group) for trigram, group in names_with.items()}
-    places = {name: place for place, name in enumerate(known)}
-    nearest: list[int | None] = []
+            names_with[trigram].append(index)
+    arrays = {trigram: np.array(indices) for trigram, indices in names_with.items()}
     for name in names:
         own = name_trigrams(name)
-        sharing = [np.zeros(0, dtype=np.int64), *(index[part] for part in own if part in index)]
-        shared = np.bincount(np.concatenate(sharing), minlength=len(known))
-        if name in places:
-            shared[places[name]] = 0
-        similarity = shared / (len(own) + sizes - shared)
-        nearest.append(int(similarity.argmax()) if similarity.max(initial=0.0) > 0 else None)
-    return nearest
+        found = [np.zeros(0, dtype=np.int64), *(arrays[part] for part in own if part in arrays)]
+        shared = np.bincount(np.concatenate(found), minlength=len(known))
+        yield np.where(shared > 0, shared / (len(own) + sizes - shared), -np.inf)
 
 
 def name_trigrams(name: str) -> set[str]:
     """Return the character trigrams of a name between two spaces."""
     padded = f" {name.casefold()} "
-    return {padded[at : at + TRIGRAM] for at in range(max(1, len(padded) - TRIGRAM + 1))}
+    return {padded[start : start + 3] for start in range(max(1, len(padded) - 2))}
 
 
-def nearest_by_embedding(
-    names: Sequence[str],
-    vectors: Float[np.ndarray, "names width"],
-    known: Sequence[str],
-    known_vectors: Float[np.ndarray, "known width"],
-) -> list[int | None]:
-    """Return for each name the index of the nearest known name, by the cosine of vectors."""
-    directions, known_directions = _normalize(vectors), _normalize(known_vectors)
-    places = {name: place for place, name in enumerate(known)}
-    nearest: list[int | None] = []
-    for start in range(0, len(names), BATCH_SIZE):
-        cosines = directions[start : start + BATCH_SIZE] @ known_directions.T
-        for at, row in enumerate(cosines, start):
-            if names[at] in places:
-                row[places[names[at]]] = -np.inf
-            exists = row.max(initial=-np.inf) > -np.inf and directions[at].any()
-            nearest.append(int(row.argmax()) if exists else None)
-    return nearest
+def cosine_similarities(
+    vectors: Float[np.ndarray, "names width"], known: Float[np.ndarray, "known width"]
+) -> Iterator[Values]:
+    """Yield the cosines of each vector with every known vector."""
+    directions, known_directions = _normalize(vectors), _normalize(known)
+    for start in range(0, len(directions), BATCH_SIZE):
+        batch = directions[start : start + BATCH_SIZE]
+        is_zero = ~batch.any(axis=1, keepdims=True)
+        yield from np.where(is_zero, -np.inf, batch @ known_directions.T)
 
 
 def _normalize(vectors: Float[np.ndarray, "rows width"]) -> Float[np.ndarray, "rows width"]:

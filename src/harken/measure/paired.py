@@ -5,9 +5,8 @@
     p            approximate randomization, two-sided: counts of each example are exchanged at
                  random, p = (1 + exchanges that differ by at least as much) / (1 + exchanges)
 
-Pieces of one text are joined to blocks first, since neighbors are correlated. If both systems do
-the same in every example, a bounded metric has an interval from the number of examples, other
-metrics have none. p is not corrected for multiple comparisons.
+Pieces of one text are joined to blocks first, since neighbors are correlated. For equal systems, a
+bounded metric has a Clopper-Pearson interval. p is not corrected for multiple comparisons.
 """
 
 import math
@@ -22,12 +21,12 @@ from harken.measure.interval import (
     Interval,
     Sample,
     Unit,
+    Values,
     block_sums,
-    degrees_of_freedom,
-    jackknife_error,
+    jackknife_half_width,
     leave_one_out,
 )
-from harken.measure.quantiles import t_quantile, upper_bound
+from harken.measure.quantiles import upper_bound
 
 EXCHANGES = 10_000
 MAX_DRAWS = 1 << 22  # at a time: 32 MiB
@@ -53,17 +52,14 @@ class Difference:
 
 
 def comparable(first: Sample, second: Sample) -> bool:
-    """Whether both have a value and count the same units in the same examples.
-
-    Averages over different units, such as nats per token of two vocabularies, are different
-    metrics, unless choosing the units is part of the system.
-    """
+    """Whether both have a value and count the same units in the same examples."""
     if first.unit != second.unit or first.counts.shape != second.counts.shape:
         return False
     if not math.isfinite(first.value) or not math.isfinite(second.value):
         return False
+    # Averages over other units, such as tokens of two vocabularies, are different metrics.
     counted = first.counts[:, -1] == second.counts[:, -1]
-    return not first.averaged or first.chosen or bool(counted.all())
+    return not first.averaged or first.selective or bool(counted.all())
 
 
 def difference(first: Sample, second: Sample, seed: int = 0) -> Difference:
@@ -77,7 +73,7 @@ def difference(first: Sample, second: Sample, seed: int = 0) -> Difference:
     value = second.value - first.value
     if first.ordered:
         counts = np.hstack((first.counts, second.counts))
-        blocks = np.hsplit(block_sums(counts, _without_each(first, second)), 2)
+        blocks = np.hsplit(block_sums(counts, _replicates(first, second)), 2)
         first, second = replace(first, counts=blocks[0]), replace(second, counts=blocks[1])
     # The tolerance allows for rounding. Exchanges with an undefined metric count as extreme.
     differences = np.abs(exchanged(first, second, seed))
@@ -86,11 +82,10 @@ def difference(first: Sample, second: Sample, seed: int = 0) -> Difference:
     return Difference(value, *_interval(first, second, value), p, first.unit)
 
 
-def _without_each(first: Sample, second: Sample) -> Float[np.ndarray, "examples"]:
-    """Return the difference without each example in turn."""
-    before = leave_one_out(first.figure, first.counts)
-    gains: np.ndarray = leave_one_out(second.figure, second.counts) - before
-    return gains
+def _replicates(first: Sample, second: Sample) -> Values:
+    before, after = (leave_one_out(sample.metric, sample.counts) for sample in (first, second))
+    differences: np.ndarray = after - before
+    return differences
 
 
 def _interval(first: Sample, second: Sample, value: float) -> Interval:
@@ -99,20 +94,15 @@ def _interval(first: Sample, second: Sample, value: float) -> Interval:
     examples, top = len(first.counts), first.link.top
     if examples < 2:
         return None, None
-    gains = _without_each(first, second)
-    spread = jackknife_error(gains)
-    if not math.isfinite(spread):
-        return None, None
-    if spread < 1e-12:
-        reach = None if top is None else top * upper_bound(0, examples, TAIL)
-    else:
-        counts = np.hstack((first.counts, second.counts))
-        sizes = counts[:, [first.counts.shape[1] - 1, -1]] if first.averaged else counts
-        reach = spread * t_quantile(degrees_of_freedom(gains, sizes))
-    if reach is None:
+    counts = np.hstack((first.counts, second.counts))
+    sizes = counts[:, [first.counts.shape[1] - 1, -1]] if first.averaged else counts
+    half_width = jackknife_half_width(_replicates(first, second), sizes)
+    if half_width == 0 and top is not None:
+        half_width = top * upper_bound(0, examples, TAIL)
+    if not half_width > 0:
         return None, None
     limit = math.inf if top is None else top
-    return max(value - reach, -limit), min(value + reach, limit)
+    return max(value - half_width, -limit), min(value + half_width, limit)
 
 
 def exchanged(first: Sample, second: Sample, seed: int) -> Float[np.ndarray, "exchanges"]:
@@ -126,5 +116,5 @@ def exchanged(first: Sample, second: Sample, seed: int) -> Float[np.ndarray, "ex
         [random.binomial(times, 0.5, size=(size, len(times))) @ gains for size in sizes]
     )
     before, after = first.counts.sum(axis=0), second.counts.sum(axis=0)
-    differences: np.ndarray = second.figure(after - moved) - first.figure(before + moved)
+    differences: np.ndarray = second.metric(after - moved) - first.metric(before + moved)
     return differences

@@ -8,37 +8,31 @@ Models with different tokenizers are comparable per word and per character only.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from harken.measure.interval import LOG, LOG_LOG, Figure, Sample, Unit, ratio
+from harken.measure.interval import LOG, LOG_LOG, MetricFunction, Sample, ratio
 
 MAX_EXPONENT = 700.0  # exp of it is finite, as JSON requires
 
+LossUnit = Literal["nats", "bits", "perplexity"]
 PerExample = Float[np.ndarray, "examples"]
 
-
-def mean_nats(nats: PerExample, counted: PerExample) -> Sample:
-    """Return the nats of all examples over their counts."""
-    return _sample(nats, counted, ratio, "nats")
-
-
-def mean_bits(nats: PerExample, counted: PerExample) -> Sample:
-    """Return the bits of all examples over their counts."""
-    return _sample(nats, counted, lambda sums: ratio(sums) / math.log(2), "bits")
+METRICS: dict[LossUnit, MetricFunction] = {
+    "nats": ratio,
+    "bits": lambda sums: ratio(sums) / math.log(2),
+    "perplexity": lambda sums: np.exp(np.minimum(ratio(sums), MAX_EXPONENT)),
+}
 
 
-def perplexity(nats: PerExample, counted: PerExample) -> Sample:
-    """Return exp of the mean nats."""
-    return _sample(
-        nats, counted, lambda sums: np.exp(np.minimum(ratio(sums), MAX_EXPONENT)), "perplexity"
-    )
-
-
-def _sample(nats: PerExample, counted: PerExample, figure: Figure, unit: Unit) -> Sample:
+def loss_sample(
+    nats: PerExample, counted: PerExample, unit: LossUnit, *, ordered: bool = True
+) -> Sample:
+    """Return the nats of all examples over their counts, in the given unit."""
     counts, link = np.stack((nats, counted), axis=1), LOG_LOG if unit == "perplexity" else LOG
-    return Sample(counts=counts, figure=figure, unit=unit, link=link, ordered=True)
+    return Sample(counts=counts, metric=METRICS[unit], unit=unit, link=link, ordered=ordered)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -53,10 +47,10 @@ class TokenLosses:
     def samples(self) -> Mapping[str, Sample]:
         """Return all metrics by name."""
         return {
-            "nats": mean_nats(self.nats, self.tokens),
-            "bits": mean_bits(self.nats, self.tokens),
-            "bits_per_character": mean_bits(self.nats, self.characters),
-            "perplexity": perplexity(self.nats, self.tokens),
-            "perplexity_per_word": perplexity(self.nats, self.words),
-            "perplexity_per_character": perplexity(self.nats, self.characters),
+            "nats": loss_sample(self.nats, self.tokens, "nats"),
+            "bits": loss_sample(self.nats, self.tokens, "bits"),
+            "bits_per_character": loss_sample(self.nats, self.characters, "bits"),
+            "perplexity": loss_sample(self.nats, self.tokens, "perplexity"),
+            "perplexity_per_word": loss_sample(self.nats, self.words, "perplexity"),
+            "perplexity_per_character": loss_sample(self.nats, self.characters, "perplexity"),
         }

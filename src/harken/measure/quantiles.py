@@ -16,11 +16,7 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
         return 1 - incomplete_beta(b, a, 1 - x)
     log_factor = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     log_factor += a * math.log(x) + b * math.log1p(-x)
-    return math.exp(log_factor) / (a * _continued_fraction(a, b, x))
-
-
-def _continued_fraction(a: float, b: float, x: float) -> float:
-    """Return 1 + d1 / (1 + d2 / …) by Lentz's method, d of Abramowitz and Stegun 26.5.8."""
+    # The continued fraction 26.5.8 of Abramowitz and Stegun, by Lentz's method.
     value = c = 1.0
     d = 0.0
     for term in range(1, MAX_TERMS):
@@ -34,7 +30,7 @@ def _continued_fraction(a: float, b: float, x: float) -> float:
         value *= c * d
         if abs(c * d - 1) < PRECISION:
             break
-    return value
+    return math.exp(log_factor) / (a * value)
 
 
 @lru_cache(maxsize=4096)
@@ -52,8 +48,8 @@ def beta_quantile(probability: float, a: float, b: float) -> float:
 def t_quantile(freedom: float, level: float = 0.95) -> float:
     """Return the t with P(|T| <= t) = level for Student's T with real `freedom`."""
     # T^2 / (T^2 + freedom) has the distribution Beta(1/2, freedom/2); this is its complement.
-    rest = beta_quantile(1 - level, freedom / 2, 0.5)
-    return math.sqrt(freedom * (1 - rest) / rest)
+    complement = beta_quantile(1 - level, freedom / 2, 0.5)
+    return math.sqrt(freedom * (1 - complement) / complement)
 
 
 def lower_bound(successes: float, trials: float, error: float) -> float:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from harken.errors import UserError
-from harken.measure.interval import Estimate
+from harken.measure.interval import Estimate, Sample
 
 
 def require_same_examples(examples: Iterable[tuple[str, Sequence[object]]]) -> None:
@@ -30,13 +30,15 @@ def _difference(expected: Sequence[object], actual: Sequence[object], first: str
     return f"the images of {first}, got others with the same captions"
 
 
-class RunMetrics(Protocol):
-    """The metrics of a run on n examples, the main one first."""
+class EvaluationResult(Protocol):
+    """Metrics on n examples, the main one first, and their counts of every example."""
 
     @property
     def n(self) -> int: ...
     @property
     def metrics(self) -> Mapping[str, Estimate]: ...
+    @property
+    def samples(self) -> Mapping[str, Sample]: ...
 
 
 class PivotCell(NamedTuple):
@@ -50,15 +52,12 @@ class PivotCell(NamedTuple):
 
 
 def pivot_table(
-    runs: Iterable[tuple[str, Any, Callable[[], RunMetrics]]],
+    runs: Iterable[tuple[str, Any, Callable[[], EvaluationResult]]],
     rows: str,
     columns: str,
     metric: str | None = None,
 ) -> tuple[str, list[PivotCell]]:
-    """Evaluate runs (name, plain recipe, evaluation) for a table by two recipe keys.
-
-    Returns the metric, by default the first of the first run, and the cells.
-    """
+    """Evaluate runs (name, plain recipe, evaluation); return the metric and the cells."""
     cells: dict[tuple[str, str], PivotCell] = {}
     for name, recipe, evaluate in runs:
         row, column = (_recipe_value(recipe, key, name) for key in (rows, columns))

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
 
 
 class Answer(NamedTuple):
@@ -17,12 +17,13 @@ class Answer(NamedTuple):
     confidence: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ScoredAnswers:
-    """Confidences in 0..1, and whether each answer is right."""
+    """Confidences of answers, limited to 0..1 (NaN is 0), and whether each answer is correct."""
 
-    confidences: Float[np.ndarray, "answers"]
-    correct: Bool[np.ndarray, "answers"]
+    def __init__(self, confidences: ArrayLike, correct: ArrayLike) -> None:
+        valid = np.nan_to_num(np.asarray(confidences, dtype=np.float64), nan=0.0)
+        self.confidences: Float[np.ndarray, "answers"] = valid.clip(0.0, 1.0)
+        self.correct: Bool[np.ndarray, "answers"] = np.asarray(correct, dtype=np.bool_)
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -30,15 +31,7 @@ class ScoredAnswers:
     def at(self, indices: Sequence[int]) -> "ScoredAnswers":
         """Return the answers at these indices."""
         chosen = np.asarray(indices, dtype=np.int64)
-        return ScoredAnswers(confidences=self.confidences[chosen], correct=self.correct[chosen])
-
-
-def score_answers(confidences: Sequence[float], right: Sequence[bool]) -> ScoredAnswers:
-    """Convert lists; a NaN, from a diverged model, counts as a confidence of 0."""
-    valid = np.nan_to_num(np.asarray(confidences, dtype=np.float64), nan=0.0)
-    return ScoredAnswers(
-        confidences=valid.clip(0.0, 1.0), correct=np.asarray(right, dtype=np.bool_)
-    )
+        return ScoredAnswers(self.confidences[chosen], self.correct[chosen])
 
 
 def exact_matches(answers: Sequence[str], expected: Sequence[str]) -> list[bool]:

@@ -1,16 +1,13 @@
 """Accuracy of tags, precision and recall of each tag, and the most frequent confusions."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from harken.measure.interval import Sample, share_within
 
-Tags = Sequence[Sequence[str]]
-"""Of each sentence, the tag of each word."""
-
-Pairs = Counter[tuple[str, str]]
-"""How often (expected, predicted) occurred."""
+Tags = Sequence[Sequence[str]]  # the tag of each word of each sentence
+Pairs = Counter[tuple[str, str]]  # counts of (expected, predicted) tags
 
 
 class Confusion(NamedTuple):
@@ -42,11 +39,6 @@ def tag_accuracy(
         for sentence in zip(expected, predicted, among, strict=True)
     ]
     return share_within(right, [sum(counts) for counts in among])
-
-
-def pair_counts(expected: Iterable[str], predicted: Iterable[str]) -> Pairs:
-    """Count the pairs of (expected, predicted) tags."""
-    return Counter(zip(expected, predicted, strict=True))
 
 
 def confusions(pairs: Pairs, limit: int) -> list[Confusion]:

@@ -7,13 +7,12 @@ Only correct words count, by the alignment of output and reference.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from harken.formats.examples import SpokenWord
 from harken.measure.edit_distance import EditOp, matched_words
-from harken.measure.interval import Sample, share_within
+from harken.measure.interval import LOGIT, Sample
 
 SpokenWords = Sequence[SpokenWord]
 
@@ -36,7 +35,7 @@ def time_error(
                 error = (true[at].start + true[at].end) / 2
                 error -= (times[other].start + times[other].end) / 2
                 row += (abs(error), 1)
-    return Sample(counts=counts, unit="seconds", chosen=True)
+    return Sample(counts=counts, unit="seconds", selective=True)
 
 
 def attention_in_words(
@@ -45,7 +44,7 @@ def attention_in_words(
     alignments: Sequence[Sequence[EditOp]],
 ) -> Sample:
     """Return the share; `attended` has the output word and attended second of each token."""
-    right, counted = [], []
+    rows = []
     for true, seconds, ops in zip(references, attended, alignments, strict=True):
         spoken = {output: true[at] for at, output in matched_words(ops) if at < len(true)}
         inside = [
@@ -53,6 +52,5 @@ def attention_in_words(
             for word, second in seconds
             if word in spoken
         ]
-        right.append(sum(inside))
-        counted.append(len(inside))
-    return replace(share_within(right, counted), chosen=True)
+        rows.append((sum(inside), len(inside)))
+    return Sample(counts=np.array(rows, dtype=np.float64), link=LOGIT, selective=True)

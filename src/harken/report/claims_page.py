@@ -42,8 +42,8 @@ def _verdict(result: ClaimResult) -> str:
 
 def _section(result: ClaimResult, experiments: Sequence[Experiment]) -> Section:
     claim = result.claim
-    cases = [(c.what, c.predicted, c.measured, c.tolerance, c.agrees) for c in result.cases]
-    figures = [(_figure(e), e.seen) for e in experiments if e.id == claim.id]
+    cases = [(c.name, c.predicted, c.measured, c.tolerance, c.agrees) for c in result.cases]
+    figures = [(_figure(e), e.summary) for e in experiments if e.id == claim.id]
     verdict, table = _verdict(result).capitalize(), plain_table(CASES, cases)
     body = render("claim.html", claim=claim, verdict=verdict, figures=figures, cases=table)
     return Section(title=claim.id, lead=claim.statement, body=body)
@@ -52,7 +52,7 @@ def _section(result: ClaimResult, experiments: Sequence[Experiment]) -> Section:
 def _figure(experiment: Experiment) -> Markup:
     lines = experiment.lines.items()
     return chart(
-        [Series(name=name, x=experiment.places, y=values) for name, values in lines],
+        [Series(name=name, x=experiment.x, y=values) for name, values in lines],
         title=experiment.title,
         x_label=experiment.x_label,
         y_label=experiment.y_label,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harken.measure.interval import SHARES, signed, signed_interval
+from harken.measure.interval import SHARES, format_difference, format_difference_interval
 from harken.measure.paired import SIGNIFICANT, Difference, comparable, difference
 from harken.report.page import Section, page
 from harken.report.run_page import metric_name
@@ -44,9 +44,9 @@ class ComparisonRow(NamedTuple):
         if (paired := self.difference) is None:
             return (*names, "not comparable", "–", "–", "–")
         unit = "points" if paired.unit in SHARES else paired.unit
-        interval = signed_interval(paired.low, paired.high, paired.unit)
+        interval = format_difference_interval(paired.low, paired.high, paired.unit)
         better = {True: self.run.name, False: self.against.name, None: "–"}[paired.improves]
-        value = f"{signed(paired.value, paired.unit)} {unit}"
+        value = f"{format_difference(paired.value, paired.unit)} {unit}"
         return (*names, value, interval, f"{paired.p:.4f}", better)
 
 

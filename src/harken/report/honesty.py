@@ -36,7 +36,7 @@ def honesty_section(honesty: Honesty) -> Section:
         kinds=stacked_bar(honesty.kinds),
         nearest=[
             (
-                SIMILARITY[errors.how],
+                SIMILARITY[errors.similarity],
                 errors,
                 plain_table(
                     names,

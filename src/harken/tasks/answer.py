@@ -169,9 +169,9 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
             answers,
             expected,
             known,
-            frame=str(template),
+            template=str(template),
             embed=lambda names: self.states([question_of[name] for name in names]),
-            invented=list(map(answer_of, fictional)),
+            fictional=list(map(answer_of, fictional)),
             seed=seed,
         )
         return Evaluation(

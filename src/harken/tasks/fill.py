@@ -31,9 +31,14 @@ from harken.errors import UserError
 from harken.formats.text import read_lines
 from harken.inspection.record import has_attention
 from harken.layers.losses import cross_entropy_
-from harken.measure.cloze import BEST, ClozeMetrics, ClozePredictions, ngram_predictions
+from harken.measure.cloze import (
+    BEST,
+    ClozeMetrics,
+    ClozePredictions,
+    Trigrams,
+    ngram_predictions,
+)
 from harken.measure.interval import Sample
-from harken.measure.ngrams import Trigrams
 from harken.models.cloze import BiRNNClozeConfig, ClozeConfig, ClozeModel
 from harken.tasks.attention_view import AttentionExample, self_view
 from harken.tasks.prediction import Evaluation, Prediction, ranked_prediction, truncation_of
@@ -261,10 +266,10 @@ def cloze_samples(
     fills = {"": filled, "unigram_": unigram, "trigram_": trigram}
     return {
         "accuracy": metrics.accuracy(filled),
-        "top5_accuracy": metrics.top5_accuracy(filled),
+        "top5_accuracy": metrics.accuracy(filled, BEST),
         **{f"{name}accuracy": metrics.accuracy(fill) for name, fill in fills.items()},
-        **{f"{name}perplexity": metrics.perplexity(fill) for name, fill in fills.items()},
-        "nats": metrics.nats(filled),
+        **{f"{name}perplexity": metrics.loss(fill, "perplexity") for name, fill in fills.items()},
+        "nats": metrics.loss(filled, "nats"),
     }
 
 

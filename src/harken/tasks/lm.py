@@ -31,7 +31,7 @@ from harken.files import replacing
 from harken.formats.text import read_lines, read_whole
 from harken.inputs import file_size
 from harken.measure.interval import MIN_PIECES
-from harken.measure.perplexity import TokenLosses, mean_nats
+from harken.measure.perplexity import TokenLosses, loss_sample
 from harken.models.gpt import GPT, GPTConfig
 from harken.models.recurrent_lm import FixedStateLM, LanguageModelConfig
 from harken.tasks.attention_view import AttentionExample, next_token_example
@@ -161,7 +161,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             for stride in (window - window // 2, window)
         )
         continuations = self._continuations(examples)
-        nats_disjoint = mean_nats(disjoint.nats, disjoint.tokens)
+        nats_disjoint = loss_sample(disjoint.nats, disjoint.tokens, "nats")
         return Evaluation(
             n=len(overlapping.nats),
             samples={**overlapping.samples(), "nats_disjoint": nats_disjoint},

@@ -36,7 +36,7 @@ from harken.formats.examples import Sentence, TaggedToken
 from harken.inspection.record import has_attention
 from harken.layers.losses import cross_entropy_
 from harken.measure.interval import Sample
-from harken.measure.tagging import Tags, confusions, pair_counts, tag_accuracy, tag_scores
+from harken.measure.tagging import Tags, confusions, tag_accuracy, tag_scores
 from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
 from harken.tasks.attention_view import AttentionExample, self_view
 from harken.tasks.prediction import Evaluation, Prediction, Table, truncation_of
@@ -254,7 +254,7 @@ def tag_notes(examples: Sequence[Sentence], vocabulary: WordVocabulary) -> dict[
 def tag_tables(examples: Sequence[Sentence], predicted: Tags) -> list[Table]:
     """Return the confusions, and precision and recall of each tag."""
     tags = chain.from_iterable(sentence.tags for sentence in examples)
-    pairs = pair_counts(tags, chain.from_iterable(predicted))
+    pairs = Counter(zip(tags, chain.from_iterable(predicted), strict=True))
     wrong = [(*row[:3], f"{row.share:.1%}") for row in confusions(pairs, MAX_CONFUSIONS)]
     rows = tag_scores(pairs)
     scores = [(tag, *(f"{share:.1%}" for share in shares), words) for tag, *shares, words in rows]

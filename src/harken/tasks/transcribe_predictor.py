@@ -4,6 +4,7 @@ A sound that is longer than the model's limit is cut where it is quietest, and t
 its chunks are joined.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -33,8 +34,11 @@ from harken.formats.sound import MAX_SECONDS, Signal, Sounds, name_of, signal_of
 from harken.inspection.record import has_attention
 from harken.inspection.refs import is_encoder_attention
 from harken.inspection.search_attention import forced_cross_attention
-from harken.measure import edit_distance
-from harken.measure.edit_distance import EditOp, align_texts, transcription_samples
+from harken.measure.edit_distance import (
+    EditOp,
+    align_texts,
+    transcription_samples,
+)
 from harken.measure.interval import share
 from harken.measure.scored_answers import exact_matches
 from harken.measure.tagging import confusions
@@ -351,16 +355,19 @@ def join_transcripts(chunks: Sequence[Transcript]) -> Transcript:
 
 def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]) -> list[Table]:
     """Return error rates by speaker, and confusions."""
-    edits = list(map(edit_distance.count_edits, sentences))
+    edits = list(map(count_edits, sentences))
     tables = []
     if len(set(speakers)) > 1:
         rows = [
             (name or "unknown", counts.reference_units, f"{100 * counts.rate:.1f} %", *counts[1:])
-            for name, counts in edit_distance.edits_by_speaker(speakers, edits).items()
+            for name, counts in edits_by_speaker(speakers, edits).items()
         ]
         header = ("speaker", "words", "error rate", "substituted", "deleted", "inserted")
         tables.append(Table(title="Error rate by speaker", header=header, rows=rows))
-    if wrong := confusions(edit_distance.confusion_counts(sentences), MAX_CONFUSIONS):
-        pairs = [(pair.expected or "–", pair.predicted or "–", pair.words) for pair in wrong]
-        tables.append(Table(title="Confusions", header=("expected", "output", "count"), rows=pairs))
+    pairs = Counter((op.reference, op.hypothesis) for ops in sentences for op in ops)
+    if wrong := confusions(pairs, MAX_CONFUSIONS):
+        confused = [(pair.expected or "–", pair.predicted or "–", pair.words) for pair in wrong]
+        tables.append(
+            Table(title="Confusions", header=("expected", "output", "count"), rows=confused)
+        )
     return tables
