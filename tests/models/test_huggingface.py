@@ -622,8 +622,8 @@ def test_weights_that_do_not_fit_are_refused_by_name(
 @pytest.mark.parametrize(
     ("family", "settings", "word"),
     [
-        ("gpt2", {"n_layer": 2**31 - 1}, "h.2.ln_1.weight"),
-        ("gpt2", {"n_embd": 3 * 2**29}, "wte.weight"),
+        ("gpt2", {"n_layer": 2**31 - 1}, "h.2.attn.c_attn.weight"),
+        ("gpt2", {"n_embd": 3 * 2**29}, "sizes do not fit"),
         ("llama", {"intermediate_size": 2**31 - 1}, "mlp.gate_proj.weight"),
         ("bert", {"max_position_embeddings": 2**31 - 1}, "position_embeddings"),
     ],

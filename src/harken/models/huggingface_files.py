@@ -159,13 +159,13 @@ def rotary_base(settings: Settings) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTensor:
     """A tensor of a file, not read yet."""
 
     path: Path
     name: str
     shape: tuple[int, ...]
-    kind: str
+    dtype: str
 
     def read(self) -> Tensor:
         """Read the tensor; damage is a `Failure`, not a traceback."""
@@ -181,7 +181,7 @@ class Stored:
         return tensor
 
 
-def stored_in(folder: Path) -> list[Stored]:
+def stored_tensors(folder: Path) -> list[StoredTensor]:
     """Return names, shapes and types of all tensors; no weight is read."""
     if is_file(folder / WEIGHTS):
         return _header(folder / WEIGHTS)
@@ -208,7 +208,7 @@ def stored_in(folder: Path) -> list[Stored]:
             f"{index}: there is no 'weight_map' from tensors to files",
             fix=f"restore {INDEX} from the source of the model",
         )
-    tensors: list[Stored] = []
+    tensors: list[StoredTensor] = []
     for shard in sorted(set(shards.values())):
         if not re.fullmatch(r"[\w.-]+\.safetensors", shard) or not is_file(folder / shard):
             raise UserError(
@@ -226,8 +226,6 @@ def stored_in(folder: Path) -> list[Stored]:
     return tensors
 
 
-def _header(path: Path) -> list[Stored]:
-    return [
-        Stored(path, name, tensor.shape, tensor.dtype)
-        for name, tensor in safetensors_header(path).items()
-    ]
+def _header(path: Path) -> list[StoredTensor]:
+    header = safetensors_header(path)
+    return [StoredTensor(path, name, entry.shape, entry.dtype) for name, entry in header.items()]
