@@ -30,7 +30,7 @@ from harken.layers.frontends import Conv2dSubsamplingConfig, grid
 from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.layers.spatial import SpatialConfig
-from harken.layers.transformer import Memory, TransformerConfig
+from harken.layers.transformer import TransformerConfig
 
 Run = Callable[[Tensor], Tensor]
 
@@ -123,7 +123,7 @@ def decoder_comparison(sizes: Sizes) -> Iterator[Comparison]:
         "Transformer decoder block",
         "nn.TransformerDecoderLayer",
         layer,
-        lambda x: layer(x, context, None, Memory(layer.cross.project_kv(memory), cross_context))[0],
+        lambda x: layer(x, context, None, layer.cross.project_kv(memory), cross_context)[0],
         reference,
         lambda x: reference(x, memory, tgt_mask=mask, tgt_is_causal=True),
     )

@@ -16,7 +16,7 @@ from harken.attention.positions import LearnedConfig, PositionConfig
 from harken.attention.scores import ScoreConfig, SynthesizerConfig
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.layers.transformer import Memory, TransformerConfig
+from harken.layers.transformer import TransformerConfig
 from harken.models.decoders import TransformerDecoder, TransformerDecoderConfig
 
 BATCH, TIME, PLACES, WIDTH, MEMORY, VOCABULARY = 2, 5, 7, 12, 9, 17
@@ -64,7 +64,7 @@ def test_a_block_agrees_with_pytorch(place: str) -> None:
     at, places = torch.arange(TIME)[None], torch.arange(PLACES)[None]
     own = AttentionContext(mask=CAUSAL, query_positions=at, key_positions=at)
     across = AttentionContext(mask=NO_MASK, query_positions=at, key_positions=places)
-    output, _ = ours(tokens, own, None, Memory(ours.cross.project_kv(memory), across))
+    output, _ = ours(tokens, own, None, ours.cross.project_kv(memory), across)
     hidden = torch.ones(TIME, TIME, dtype=torch.bool).triu(diagonal=1)
     assert_close(output, theirs(tokens, memory, tgt_mask=hidden), rtol=0, atol=1e-11)
 

@@ -6,9 +6,8 @@
 Keys and values of earlier tokens and of the memory are arguments and results.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
+from typing import ClassVar, Protocol, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -72,13 +71,6 @@ class TransformerConfig:
         return TransformerBlock(self, width, length, memory_width)
 
 
-class Memory(NamedTuple):
-    """Keys and values of a layer's memory, and the context of cross-attention to it."""
-
-    seen: KeyValues
-    context: AttentionContext
-
-
 class TransformerBlock(nn.Module):
     """B T J -> B T J; has cross-attention if `memory_width` is given."""
 
@@ -115,18 +107,22 @@ class TransformerBlock(nn.Module):
         inputs: Float[Tensor, "B T J"],
         context: AttentionContext,
         past: KeyValues | None = None,
-        memory: Memory | None = None,
+        memory: KeyValues | None = None,
+        cross_context: AttentionContext | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
+        """Return the tokens, and the keys and values of self-attention."""
         tokens = self.attention_norm(inputs) if self.pre_norm else inputs
-        mixed, seen = self.attention(tokens, context, past)
+        mixed, keys_values = self.attention(tokens, context, past)
         tokens = self._add(inputs, mixed, self.attention_norm)
         if self.cross is not None and self.cross_norm is not None:
-            assert memory is not None, "a block with cross-attention needs a memory"
+            assert memory is not None and cross_context is not None, (
+                "cross-attention needs a memory"
+            )
             queries = self.cross_norm(tokens) if self.pre_norm else tokens
-            mixed = self.cross.attend(queries, memory.seen, memory.context)
+            mixed = self.cross.attend(queries, memory, cross_context)
             tokens = self._add(tokens, mixed, self.cross_norm)
         normed = self.feedforward_norm(tokens) if self.pre_norm else tokens
-        return self._add(tokens, self.feedforward(normed), self.feedforward_norm), seen
+        return self._add(tokens, self.feedforward(normed), self.feedforward_norm), keys_values
 
     def _add(self, tokens: Tensor, output: Tensor, norm: nn.Module) -> Tensor:
         total: Tensor = tokens + self.dropout(output)
@@ -163,13 +159,17 @@ class Stack(nn.Module):
         self,
         inputs: Float[Tensor, "B T J"],
         context: AttentionContext,
-        past: StackState | None = None,
-        memory: Sequence[Memory] | None = None,
+        past: StackState = (),
+        memory: StackState = (),
+        cross_context: AttentionContext | None = None,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
+        """Return the tokens, and the keys and values of every block."""
         states = []
         for depth, block in enumerate(self.blocks):
-            block_past = None if past is None else past[depth]
-            block_memory = None if memory is None else memory[depth]
-            inputs, state = block(inputs, context, block_past, block_memory)
+            block_past, block_memory = (
+                (past[depth] if past else None),
+                (memory[depth] if memory else None),
+            )
+            inputs, state = block(inputs, context, block_past, block_memory, cross_context)
             states.append(state)
         return self.norm(inputs), tuple(states)

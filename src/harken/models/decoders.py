@@ -23,13 +23,13 @@ from typing import Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from harken.attention.compatibility import check_choices
-from harken.attention.context import attention_context, build_position
+from harken.attention.context import build_position
 from harken.attention.kernels import attention_weights
-from harken.attention.masks import CAUSAL, Mask, build_mask, padding_mask
+from harken.attention.masks import CAUSAL, Mask, padding_mask
 from harken.attention.multihead import AttentionContext, KeyValues, MultiHeadConfig
 from harken.attention.positions import PositionConfig, SinusoidConfig, model_width
 from harken.attention.scores import MergedConfig
@@ -39,7 +39,8 @@ from harken.layers.embedding import OutputLinear, TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
-from harken.layers.transformer import Memory, Stack, StackState
+from harken.layers.transformer import Stack
+from harken.models.gpt import CausalState, CausalTransformer
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds
 
@@ -71,17 +72,7 @@ class TransformerDecoderConfig:
         return TransformerDecoder(self, vocabulary, memory_width, seed)
 
 
-class DecoderState(NamedTuple):
-    """Keys and values of the generated tokens and of the memory."""
-
-    layers: StackState
-    positions: Int[Tensor, "B S"]
-    present: Bool[Tensor, "B S"]
-    memory: StackState
-    memory_present: Bool[Tensor, "B M"]
-
-
-class TransformerDecoder(nn.Module):
+class TransformerDecoder(CausalTransformer):
     """The decoder of the encoder-decoder Transformer."""
 
     def __init__(
@@ -89,7 +80,6 @@ class TransformerDecoder(nn.Module):
     ) -> None:
         super().__init__()
         width, length = config.width, config.max_length
-        self.length = length
         self.embedding = TokenEmbedding(vocabulary, width)
         self.position = build_position(config.position, config.attention, width, length)
         self.dropout = Dropout(config.dropout)
@@ -99,50 +89,20 @@ class TransformerDecoder(nn.Module):
         if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
 
-    def init_state(self, memory: Encoded, present: MemoryMask | None = None) -> DecoderState:
+    def init_state(self, memory: Encoded, present: MemoryMask | None = None) -> CausalState:
         """Return the state before any token."""
         empty = torch.zeros(memory.shape[0], 0, dtype=torch.long, device=memory.device)
         projected = self.stack.project_kv(memory)
-        return DecoderState((), empty, empty.bool(), projected, all_present(memory, present))
+        return CausalState((), empty, empty.bool(), projected, all_present(memory, present))
 
-    def forward(self, tokens: TokenIds, state: DecoderState) -> Float[Tensor, "B T J"]:
+    def forward(self, tokens: TokenIds, state: CausalState) -> Float[Tensor, "B T J"]:
         """Return the states of whole rows, for training and scoring."""
-        at = torch.arange(tokens.shape[1], device=tokens.device)[None]
-        return self._run(tokens, at, at, CAUSAL, state)[0]
-
-    def step(
-        self, tokens: TokenIds, present: Present, state: DecoderState
-    ) -> tuple[Float[Tensor, "B T J"], DecoderState]:
-        """Return the states of new tokens; those that are not `present` are padding."""
-        start = state.present.sum(dim=1, keepdim=True)
-        at = (start + present.cumsum(dim=1) - 1).clamp(min=0)
-        keys_at = torch.cat((state.positions, at), dim=1)
-        keys_present = torch.cat((state.present, present), dim=1)
-        mask = build_mask("causal", at, keys_at, present=keys_present)
-        states, layers = self._run(tokens, at, keys_at, mask, state)
-        return states, state._replace(layers=layers, positions=keys_at, present=keys_present)
+        positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        return self.run(tokens, positions, positions, CAUSAL, state)[0]
 
     def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
         """Return the logits of the next token."""
         return cast(Tensor, self.lm_head(states))
-
-    def _run(
-        self,
-        tokens: TokenIds,
-        positions: Int[Tensor, "#B T"],
-        key_positions: Int[Tensor, "#B S"],
-        mask: Mask,
-        state: DecoderState,
-    ) -> tuple[Float[Tensor, "B T J"], StackState]:
-        context = attention_context(self.position, mask, positions, key_positions)
-        # Positions of target and memory are unrelated: no rotation, no bias.
-        places = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
-        mask = padding_mask(state.memory_present)
-        cross = AttentionContext(mask=mask, query_positions=positions, key_positions=places)
-        memory = [Memory(layer, cross) for layer in state.memory]
-        embedded = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
-        states, layers = self.stack(embedded, context, state.layers or None, memory)
-        return states, layers
 
 
 BILINEAR = MultiHeadConfig(heads=1, score=MergedConfig(), v_proj=False, out_proj=False)

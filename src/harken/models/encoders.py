@@ -112,7 +112,9 @@ class TransformerEncoder(nn.Module):
     def __init__(self, config: TransformerEncoderConfig, width: int) -> None:
         super().__init__()
         self.position = build_position(config.position, config.attention, width, config.max_length)
-        self.length: int | None = min(config.max_length, self.position.length or config.max_length)
+        self.max_length: int | None = min(
+            config.max_length, self.position.length or config.max_length
+        )
         self.width, self.layers = self.position.width, config.layers
         self.norm = config.norm.build(self.width) if config.embedding_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
@@ -135,7 +137,9 @@ class ConformerEncoder(nn.Module):
     def __init__(self, config: ConformerEncoderConfig, width: int) -> None:
         super().__init__()
         self.position = build_position(config.position, config.attention, width, config.max_length)
-        self.length: int | None = min(config.max_length, self.position.length or config.max_length)
+        self.max_length: int | None = min(
+            config.max_length, self.position.length or config.max_length
+        )
         self.width, self.layers = self.position.width, config.layers
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(
@@ -154,7 +158,7 @@ class ConformerEncoder(nn.Module):
 class RNNEncoder(nn.Module):
     """An RNN; the states of both directions are concatenated."""
 
-    length: int | None = None
+    max_length: int | None = None
 
     def __init__(self, config: RecurrentConfig, width: int) -> None:
         super().__init__()
@@ -168,7 +172,7 @@ class RNNEncoder(nn.Module):
 class ConvEncoder(nn.Module):
     """A convolutional pyramid, or gated convolutions."""
 
-    length: int | None = None
+    max_length: int | None = None
 
     def __init__(self, config: ConvPyramidConfig | GatedConvolutionConfig, width: int) -> None:
         super().__init__()
@@ -206,14 +210,14 @@ class TextEncoder(nn.Module):
         if config.segments > 0:
             self.segment = SegmentEmbedding(config.segments, config.width)
         self.backbone = TransformerEncoder(config, config.width)
-        self.length, self.width = self.backbone.length, self.backbone.width
+        self.max_length, self.width = self.backbone.max_length, self.backbone.width
         initialize(self, config.layers, seed)
 
     def forward(
         self, tokens: TokenIds, *, present: Present | None = None, segments: TokenIds | None = None
     ) -> Float[Tensor, "B T J"]:
         """Return the states; without `segments` every token is in segment 0."""
-        check_rows("tokens", tokens, self.length)
+        check_rows("tokens", tokens, self.max_length)
         if segments is not None and self.segment is None:
             raise ValueError("segments: the model was built without segments")
         if present is not None:

@@ -109,7 +109,7 @@ class SpeechRecognizer(Seq2Seq):
         if decoder is not None:
             self.decoder = self.build_decoder(decoder, vocabulary, self.encoder, width, seed)
             self.max_target, layers = decoder.max_length, max(layers, decoder_layers(decoder))
-        limit = self.encoder.length
+        limit = self.encoder.max_length
         self.max_frames = None if limit is None else limit * self.frontend.stride
         initialize(self, layers, seed)
 

@@ -18,7 +18,7 @@ from harken.config import bounded
 from harken.layers.convolution import CausalConvolutionConfig, Convolutions, GatedConvolutionConfig
 from harken.layers.embedding import OutputLinear, TokenEmbedding
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig
-from harken.models.gpt import GPTConfig
+from harken.models.gpt import GPTConfig, LanguageModel
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows
 
@@ -75,10 +75,10 @@ class ConvLMConfig:
 LanguageModelConfig = GPTConfig | RecurrentLMConfig | ConvLMConfig
 
 
-class FixedStateLM(nn.Module):
+class FixedStateLM(LanguageModel):
     """Embeddings, recurrent layers or causal convolutions, and an output projection."""
 
-    length: int | None = None
+    max_length: int | None = None
 
     def __init__(
         self,
@@ -103,30 +103,18 @@ class FixedStateLM(nn.Module):
         if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
 
-    def forward(
+    def states(
         self,
         tokens: TokenIds,
         *,
         positions: TokenIds | None = None,
         documents: TokenIds | None = None,
-        at: Present | None = None,
-    ) -> Float[Tensor, "B T V"] | Float[Tensor, "targets V"]:
-        """Return the logits of the next token at every position, or only where `at` is true."""
+    ) -> Float[Tensor, "B T J"]:
         if positions is not None or documents is not None:
             raise ValueError("a model with a state cannot separate the documents of a packed row")
-        states = self.states(tokens)
-        return self.logits(states if at is None else states[at])
-
-    def states(self, tokens: TokenIds) -> Float[Tensor, "B T J"]:
-        """Return the states of whole rows."""
         check_rows("tokens", tokens)
-        embedded = self.dropout(self.embedding(tokens))
-        outputs = self.backbone(embedded)
+        outputs = self.backbone(self.dropout(self.embedding(tokens)))
         return cast(Tensor, self.dropout(outputs[0] if isinstance(outputs, tuple) else outputs))
-
-    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
-        """Return the logits of the next token after each state."""
-        return cast(Tensor, self.lm_head(states))
 
     def init_state(self, batch: int, device: torch.device) -> Any:
         """Return the state before any token, on the device of the weights."""

@@ -166,7 +166,7 @@ class EncoderDecoder(Seq2Seq):
         if not config.share_embeddings:
             self.embedding = TokenEmbedding(vocabulary, width)
         self.dropout = Dropout(config.dropout)
-        self.max_source, self.max_target = self.encoder.length, config.decoder.max_length
+        self.max_source, self.max_target = self.encoder.max_length, config.decoder.max_length
         initialize(self, max(decoder_layers(config.decoder), self.encoder.layers), seed)
 
     def init_state(self, source: Source, present: SourcePresent) -> Any:

@@ -128,9 +128,9 @@ class TaggerConfig:
         check_encoder(self.encoder, self.width)
 
     @property
-    def length(self) -> int | None:
+    def max_length(self) -> int | None:
         """The longest row, in words; None for any length."""
-        return build_encoder(self.encoder, self.width).length
+        return build_encoder(self.encoder, self.width).max_length
 
     def build(
         self,
@@ -199,7 +199,7 @@ class Tagger(nn.Module):
         self.backbone = build_encoder(config.encoder, config.width)
         self.dropout = Dropout(config.dropout)
         self.classifier = OutputLinear(self.backbone.width, tags)
-        self.length = self.backbone.length
+        self.max_length = self.backbone.max_length
         initialize(self, self.backbone.layers, seed)
 
     def forward(
@@ -221,7 +221,7 @@ class Tagger(nn.Module):
             assert self.neighbors is not None, "the model was built without CBOW"
             return cast(Tensor, self.neighbors(self.words(rows), words_at))
         assert forms is not None and present is not None
-        check_rows("words", rows, self.length)
+        check_rows("words", rows, self.max_length)
         check_shape("forms", forms, *rows.shape)
         check_shape("present", present, *rows.shape)
         vectors: Tensor = self.words(rows)

@@ -203,7 +203,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         return ClozePredictions(words, logs, true_logs)
 
     def _rows(self, lines: Ragged) -> Ragged:
-        return cut_evenly(lines, self.recipe.model.length or MAX_LENGTH)
+        return cut_evenly(lines, self.recipe.model.max_length or MAX_LENGTH)
 
     def _blanked_texts(
         self, texts: Sequence[str], lines: Ragged, chosen: Numbers
@@ -345,7 +345,7 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
         dev = ragged(vocabulary.encode(splits["dev"]))
         chosen = choose_some(len(dev.values), DEV_BLANKS, recipe.seed)
         train = ragged(vocabulary.encode(splits["train"]))
-        rows = cut_evenly(train, recipe.model.length or MAX_LENGTH)
+        rows = cut_evenly(train, recipe.model.max_length or MAX_LENGTH)
         sampler = BucketSampler(rows.lengths, training.batch_tokens, recipe.seed)
 
         def batch(step: int) -> list[ClozeBatch]:

@@ -146,10 +146,10 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
     ) -> Iterator[Prediction]:
         model, search, stream = self.model.eval(), self.recipe.search, self.stream
         max_tokens = search.max_tokens or MAX_NEW_TOKENS
-        if model.length is not None:
+        if model.max_length is not None:
             # At least a quarter of the context is left for the prompt.
-            max_tokens = min(max_tokens, model.length - model.length // 4)
-        max_prompt = None if model.length is None else model.length - max_tokens
+            max_tokens = min(max_tokens, model.max_length - model.max_length // 4)
+        max_prompt = None if model.max_length is None else model.max_length - max_tokens
         for texts, keys in input_batches(inputs, indices, BATCH_SIZE):
             prompts = [self._prompt(text, max_prompt) for text in texts]
             rows, stepper = [prompt.tokens for prompt in prompts], LMStepper(model)
@@ -184,7 +184,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         """Return the attention over the end of the text and the most probable next token."""
         if not isinstance(self.model, GPT):
             return None
-        prompt = self._prompt(text, self.model.length)
+        prompt = self._prompt(text, self.model.max_length)
         return next_token_example(
             self.model, prompt.tokens.tolist(), self.vocabulary.pieces, text, prompt.truncation
         )
