@@ -31,9 +31,10 @@ from harken.inspection.ablation import (
     with_outputs,
 )
 from harken.inspection.record import record
+from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.spatial import SpatialConfig
 from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
-from harken.models.encoders import ConformerEncoderConfig, TransformerEncoderConfig
+from harken.models.encoders import TransformerEncoderConfig
 from harken.models.gpt import GPTConfig
 from harken.models.seq2seq import DecoderConfig, EncoderDecoder, EncoderDecoderConfig
 from small_models import (

@@ -11,7 +11,7 @@ from harken.attention.masks import NO_MASK, build_mask, padding_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.scores import ScaledConfig, TransformerXLConfig
 from harken.inspection.record import record
-from harken.layers.conformer import ConformerBlock, ConformerConfig, MaskedBatchNorm
+from harken.layers.conformer import ConformerBlock, ConformerEncoderConfig, MaskedBatchNorm
 from harken.layers.feedforward import FeedForwardConfig
 
 BATCH, TIME, WIDTH, HEADS, INNER, KERNEL = 3, 11, 14, 2, 17, 5
@@ -19,14 +19,15 @@ LENGTHS = [11, 6, 1]
 
 
 def built(norm: str = "batch", dropout: float = 0.0, score: Any = None) -> ConformerBlock:
-    block = ConformerConfig(
+    config = ConformerEncoderConfig(
+        max_length=TIME,
         attention=MultiHeadConfig(heads=HEADS, bias=True, score=score or TransformerXLConfig()),
         feedforward=FeedForwardConfig(activation="silu", inner=INNER),
         kernel=KERNEL,
         convolution_norm=norm,
         dropout=dropout,
-    ).build(WIDTH, TIME)
-    return stirred(block).double().eval()
+    )
+    return stirred(ConformerBlock(config, WIDTH)).double().eval()
 
 
 def stirred(module: Any) -> Any:
@@ -241,4 +242,4 @@ def test_dropout_falls_on_what_is_added_and_not_on_the_stream() -> None:
 
 def test_an_even_kernel_is_refused() -> None:
     with pytest.raises(ValueError, match="expected an odd number, got 4"):
-        ConformerConfig(kernel=4)
+        ConformerEncoderConfig(kernel=4)

@@ -282,15 +282,13 @@ def test_unequal_rows_go_on_from_where_each_ended(kind: str) -> None:
 
 
 @every_kind
-def test_a_cell_loads_from_a_sequence_and_equals_it(kind: str) -> None:
+def test_steps_equal_whole_rows(kind: str) -> None:
     recurrent = built(kind)
-    cell = config(kind).build_cell(WIDTH, HIDDEN).double()
-    cell.load_state_dict(recurrent.state_dict(), strict=True)
     inputs, state = some_inputs().requires_grad_(), some_state(kind)
     whole, expected = recurrent(inputs, None, state)
     steps = []
     for t in range(TIME):
-        output, state = cell(inputs[:, t], state)
+        output, state = recurrent.step(inputs[:, t], state)
         steps.append(output)
     outputs = torch.stack(steps, dim=1)
     assert_same(outputs, whole)
@@ -305,10 +303,10 @@ def test_a_cell_loads_from_a_sequence_and_equals_it(kind: str) -> None:
 @every_kind
 def test_a_decoder_goes_on_from_a_right_to_left_encoder(kind: str) -> None:
     encoder = built(kind, direction="backward")
-    cell = drawn(config(kind).build_cell(11, HIDDEN))
+    decoder = drawn(config(kind).build(11))
     inputs = some_inputs().requires_grad_()
     _, state = encoder(inputs, up_to([TIME, 4], TIME))
-    output, _ = cell(torch.randn(BATCH, 11, dtype=torch.float64), state)
+    output, _ = decoder.step(torch.randn(BATCH, 11, dtype=torch.float64), state)
     (gradient,) = torch.autograd.grad(output.sum(), inputs)
     assert torch.equal(gradient.any(dim=-1), up_to([TIME, 4], TIME))
 
@@ -319,8 +317,6 @@ def test_no_state_is_a_state_of_zeros(kind: str) -> None:
     began = recurrent.init_state(BATCH)
     assert not any(part.any() for part in began if part is not None)
     assert_same(recurrent(inputs, None, began)[1], recurrent(inputs)[1])
-    cell = config(kind).build_cell(WIDTH, HIDDEN).double()
-    assert_same(cell.init_state(BATCH), began)
 
 
 @pytest.mark.parametrize("direction", ["backward", "both"])
@@ -329,8 +325,8 @@ def test_a_state_cannot_enter_from_the_end(direction: str) -> None:
     _, state = recurrent(some_inputs())
     with pytest.raises(AssertionError, match="cannot have a past"):
         recurrent(some_inputs(), None, state)
-    with pytest.raises(AssertionError, match="runs forward"):
-        config("gru", direction=direction).build_cell(WIDTH, HIDDEN)
+    with pytest.raises(AssertionError, match="only forward"):
+        recurrent.step(some_inputs()[:, 0], state)
 
 
 def test_padding_must_stand_on_the_right() -> None:
@@ -363,9 +359,9 @@ def test_dropout_falls_between_layers_and_nowhere_else() -> None:
         assert_same(state.layer(0), expected.layer(0))
         assert outputs.any() == (layers == 1)  # a second layer without offsets reads only zeros
         assert kept.any()
-    cell = drawn(config("tanh", dropout=1 - 1e-9).build_cell(WIDTH, HIDDEN))
-    assert not cell.train()(inputs[:, 0], cell.init_state(BATCH))[0].any()
-    assert cell.eval()(inputs[:, 0], cell.init_state(BATCH))[0].any()
+    state = recurrent.init_state(BATCH)
+    assert not recurrent.train().step(inputs[:, 0], state)[0].any()
+    assert recurrent.eval().step(inputs[:, 0], state)[0].any()
 
 
 @every_direction

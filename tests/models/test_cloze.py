@@ -190,7 +190,7 @@ def test_padding_changes_nothing(name: str, rows: list[list[int]], seed: int, pa
         scores_of(model, row, blanks[number, : len(row)].tolist())
         for number, row in enumerate(rows)
     ]
-    if longest > LENGTH and EVERY[name].length is not None:
+    if longest > LENGTH and EVERY[name].max_length is not None:
         tokens, present, blanks = tokens[:, :-1], present[:, :-1], blanks[:, :-1]
     together = model(tokens, present, blanks)
     assert_close(together, torch.cat(alone), rtol=0, atol=1e-10)
@@ -228,9 +228,9 @@ def test_dropout_acts_in_training_alone(name: str) -> None:
 
 
 def test_lengths_are_those_of_the_words() -> None:
-    assert EVERY["masked transformer"].length == LENGTH
-    assert EVERY["masked lstm"].length is None
-    assert EVERY["rnn lstm"].length is None
+    assert EVERY["masked transformer"].max_length == LENGTH
+    assert EVERY["masked lstm"].max_length is None
+    assert EVERY["rnn lstm"].max_length is None
     assert [EVERY[name].together for name in ("rnn gru", "masked gru")] == [True, False]
 
 
@@ -243,7 +243,7 @@ def test_directions_are_not_a_choice(direction: Literal["backward", "both"]) -> 
 def test_a_body_needs_room_for_a_word() -> None:
     with pytest.raises(ValueError, match="expected at least 3"):
         MaskedLMConfig(encoder=TransformerEncoderConfig(max_length=2))
-    assert MaskedLMConfig(encoder=TransformerEncoderConfig(max_length=3)).length == 1
+    assert MaskedLMConfig(encoder=TransformerEncoderConfig(max_length=3)).max_length == 1
 
 
 def test_a_body_must_fit_the_width() -> None:

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.frontends import ImageSizes
 from harken.models.captioner import CaptionerConfig
 from harken.models.cloze import BiRNNClozeConfig, MaskedLMConfig
 from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
 from harken.models.encoders import (
-    ConformerEncoderConfig,
     TextEncoderConfig,
     TransformerEncoderConfig,
 )

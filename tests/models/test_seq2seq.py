@@ -10,10 +10,11 @@ from torch.testing import assert_close
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import TransformerXLConfig
 from harken.decode.stepper import Seq2SeqStepper
+from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
-from harken.models.encoders import ConformerEncoderConfig, EncoderConfig, TransformerEncoderConfig
+from harken.models.encoders import EncoderConfig, TransformerEncoderConfig
 from harken.models.seq2seq import DecoderConfig, EncoderDecoder, EncoderDecoderConfig
 
 VOCABULARY, WIDTH, START = 17, 12, 3

@@ -216,7 +216,9 @@ def test_neighbors_are_there_only_when_asked_for() -> None:
 def test_length_is_that_of_the_body() -> None:
     for name, body in BODIES.items():
         config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=body)
-        assert config.length == small(name).length == (11 if name == "transformer" else None)
+        assert (
+            config.max_length == small(name).max_length == (11 if name == "transformer" else None)
+        )
 
 
 @pytest.mark.parametrize(

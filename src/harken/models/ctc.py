@@ -10,7 +10,6 @@ loss holds four tensors of their size. The blank is one of the V symbols, such a
 text contains.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,33 +17,18 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from harken.config import bounded
-from harken.layers.dropout import Dropout
 from harken.layers.embedding import OutputLinear
 from harken.layers.losses import MANY, save_in_place, saved_in_place
 from harken.models.initialize import initialize
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CTCConfig:
-    """The CTC head of an encoder."""
-
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the states, in training
-
-    def build(self, width: int, symbols: int, *, blank: int, seed: int) -> "CTC":
-        return CTC(self, width, symbols, blank=blank, seed=seed)
-
-
 class CTC(nn.Module):
     """States B T J -> log-probabilities B T V."""
 
-    def __init__(
-        self, config: CTCConfig, width: int, symbols: int, *, blank: int, seed: int
-    ) -> None:
+    def __init__(self, width: int, symbols: int, *, blank: int, seed: int) -> None:
         super().__init__()
         assert 0 <= blank < symbols, f"expected a blank below {symbols}, got {blank}"
         self.blank = blank
-        self.dropout = Dropout(config.dropout)
         self.ctc_head = OutputLinear(width, symbols)
         initialize(self, 1, seed)
 
@@ -54,7 +38,7 @@ class CTC(nn.Module):
 
     def logits(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
         """Return the logits in at least float32, since the loss sums over many frames."""
-        logits: Tensor = self.ctc_head(self.dropout(states))
+        logits: Tensor = self.ctc_head(states)
         return logits.float() if logits.dtype.itemsize < 4 else logits
 
 

@@ -18,7 +18,7 @@ previous weights: v . tanh(q + k + U f), with f a convolution of the weights of 
 `init_state` projects the memory once; the state holds its keys and values.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, cast
 
 import torch
@@ -222,7 +222,7 @@ class AttentionRNNDecoder(nn.Module):
             attended = attention.heads * (own if attention.v_proj else memory_width)
         self.embedding = TokenEmbedding(vocabulary, config.width)
         self.attention = attention.build(hidden, config.max_length, memory_width)
-        self.cell = config.cell.build_cell(attended + config.width, hidden)
+        self.cell = replace(config.cell, hidden=hidden).build(attended + config.width)
         self.first: nn.Linear | None = None
         if source_width != hidden:
             self.first = nn.Linear(source_width, hidden, bias=False)
@@ -278,7 +278,9 @@ class AttentionRNNDecoder(nn.Module):
             mask=mask, query_positions=places[:, :1], key_positions=places, bias=bias
         )
         attended = self.attention.attend(query[:, None], state.memory, context)[:, 0]
-        output, cell = self.cell(self.dropout(torch.cat((attended, words), dim=-1)), state.cell)
+        output, cell = self.cell.step(
+            self.dropout(torch.cat((attended, words), dim=-1)), state.cell
+        )
         location = state.location
         if location is not None:
             terms = self.attention.terms(query[:, None], state.memory, context)

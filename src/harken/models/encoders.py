@@ -8,7 +8,7 @@
 Padding is on the right, or for a Transformer on either side. It does not affect real tokens.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from harken.attention.compatibility import check_choices
 from harken.attention.context import attention_context, build_position
 from harken.attention.masks import padding_mask
-from harken.attention.multihead import MultiHeadConfig
-from harken.attention.positions import LearnedConfig, NoPositionConfig, PositionConfig
-from harken.attention.scores import TransformerXLConfig
-from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
-from harken.layers.conformer import ConformerConfig
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
+from harken.attention.positions import LearnedConfig, PositionConfig
+from harken.config import MAX_LAYERS, bounded
+from harken.layers.conformer import ConformerBlock, ConformerEncoderConfig
 from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.dropout import Dropout
 from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
@@ -47,28 +46,6 @@ class TransformerEncoderConfig:
     norm: NormConfig = NormConfig()  # normalization layers
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the input and of each sublayer
     embedding_norm: bool = False  # whether to normalize the inputs of the first block, as in BERT
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConformerEncoderConfig:
-    """A stack of Conformer blocks."""
-
-    kind: Literal["conformer"] = "conformer"
-    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
-    max_length: int = bounded(1024, at_least=1)  # longest input, in tokens
-    attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())  # self-attention
-    position: PositionConfig = NoPositionConfig()  # position kind, in addition to the score's
-    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both half-step layers
-    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise kernel size, in tokens
-    convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
-    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the input and of each sublayer
-
-    def __post_init__(self) -> None:
-        self.block()  # raises an error if the kernel is invalid
-
-    def block(self) -> ConformerConfig:
-        names = (field.name for field in fields(ConformerConfig))
-        return ConformerConfig(**{name: getattr(self, name) for name in names})
 
 
 EncoderConfig = (
@@ -106,18 +83,36 @@ def build_encoder(config: EncoderConfig, width: int) -> "Encoder":
 Inputs = Float[Tensor, "B T J"]
 
 
-class TransformerEncoder(nn.Module):
+class AttentionEncoder(nn.Module):
+    """Positions and dropout of the inputs: the base of encoders with attention."""
+
+    def __init__(
+        self, config: TransformerEncoderConfig | ConformerEncoderConfig, width: int
+    ) -> None:
+        super().__init__()
+        length = config.max_length
+        self.position = build_position(config.position, config.attention, width, length)
+        self.max_length: int | None = min(length, self.position.length or length)
+        self.width, self.layers = self.position.width, config.layers
+        self.norm: nn.Module = nn.Identity()
+        self.dropout = Dropout(config.dropout)
+
+    def embed(
+        self, inputs: Inputs, positions: TokenIds, present: Present | None
+    ) -> tuple[Inputs, AttentionContext]:
+        """Return the inputs of the first block, and the context of all blocks."""
+        context = attention_context(self.position, padding_mask(present), positions, positions)
+        embedded = self.position.embed(inputs, positions[..., None])
+        return self.dropout(self.norm(embedded)), context
+
+
+class TransformerEncoder(AttentionEncoder):
     """Transformer blocks without a causal mask."""
 
     def __init__(self, config: TransformerEncoderConfig, width: int) -> None:
-        super().__init__()
-        self.position = build_position(config.position, config.attention, width, config.max_length)
-        self.max_length: int | None = min(
-            config.max_length, self.position.length or config.max_length
-        )
-        self.width, self.layers = self.position.width, config.layers
-        self.norm = config.norm.build(self.width) if config.embedding_norm else nn.Identity()
-        self.dropout = Dropout(config.dropout)
+        super().__init__(config, width)
+        if config.embedding_norm:
+            self.norm = config.norm.build(self.width)
         self.stack = Stack(config, config.layers, self.width, config.max_length)
 
     def forward(self, inputs: Inputs, present: Present | None = None) -> Float[Tensor, "B T H"]:
@@ -125,31 +120,20 @@ class TransformerEncoder(nn.Module):
             positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
         else:
             positions = (present.cumsum(dim=1) - 1).clamp(min=0)
-        context = attention_context(self.position, padding_mask(present), positions, positions)
-        embedded = self.dropout(self.norm(self.position.embed(inputs, positions[..., None])))
-        states: Tensor = self.stack(embedded, context)[0]
-        return states
+        return cast(Tensor, self.stack(*self.embed(inputs, positions, present))[0])
 
 
-class ConformerEncoder(nn.Module):
+class ConformerEncoder(AttentionEncoder):
     """Conformer blocks."""
 
     def __init__(self, config: ConformerEncoderConfig, width: int) -> None:
-        super().__init__()
-        self.position = build_position(config.position, config.attention, width, config.max_length)
-        self.max_length: int | None = min(
-            config.max_length, self.position.length or config.max_length
-        )
-        self.width, self.layers = self.position.width, config.layers
-        self.dropout = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(
-            config.block().build(self.width, config.max_length) for _ in range(config.layers)
-        )
+        super().__init__(config, width)
+        blocks = (ConformerBlock(config, self.width) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(blocks)
 
     def forward(self, inputs: Inputs, present: Present | None = None) -> Float[Tensor, "B T H"]:
         positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
-        context = attention_context(self.position, padding_mask(present), positions, positions)
-        states: Tensor = self.dropout(self.position.embed(inputs, positions[..., None]))
+        states, context = self.embed(inputs, positions, present)
         for block in self.blocks:
             states = block(states, context, present)
         return states

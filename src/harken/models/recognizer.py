@@ -14,15 +14,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from harken.config import bounded
+from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.dropout import Dropout
 from harken.layers.frontends import Conv2dSubsamplingConfig
-from harken.models.ctc import CTC, CTCConfig
+from harken.models.ctc import CTC
 from harken.models.decoders import AttentionRNNDecoderConfig, LocationConfig
 from harken.models.encoders import (
-    ConformerEncoder,
-    ConformerEncoderConfig,
+    AttentionEncoder,
     EncoderConfig,
-    TransformerEncoder,
     build_encoder,
     check_encoder,
 )
@@ -98,12 +97,12 @@ class SpeechRecognizer(Seq2Seq):
         self.encoder = build_encoder(config.encoder, config.width)
         # Attention blocks start with a norm. Without one, other encoders would learn to emit only
         # blanks, because the frontend's initial outputs are small.
-        attends = isinstance(self.encoder, TransformerEncoder | ConformerEncoder)
+        attends = isinstance(self.encoder, AttentionEncoder)
         self.norm = nn.Identity() if attends else nn.LayerNorm(config.width)
         width, layers = self.encoder.width, self.encoder.layers
         self.ctc: CTC | None = None
         if config.ctc:
-            self.ctc = CTCConfig().build(width, vocabulary, blank=BLANK, seed=seed)
+            self.ctc = CTC(width, vocabulary, blank=BLANK, seed=seed)
         self.decoder, self.max_target = None, None
         decoder = config.windowed(hop_ms)
         if decoder is not None:
