@@ -250,7 +250,9 @@ def test_an_rnn_decoder_without_attention_has_a_zero_context() -> None:
         result, _ = model.decoder._step_word(model.decoder.embedding(tokens), state)
     decoder = model.decoder
     nothing = torch.zeros(2, model.encoder.width).double()
-    expected, _ = decoder.cell(torch.cat((nothing, decoder.embedding(tokens)), dim=-1), state.cell)
+    expected, _ = decoder.cell.step(
+        torch.cat((nothing, decoder.embedding(tokens)), dim=-1), state.cell
+    )
     assert torch.equal(result, expected)
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from harken.errors import UserError
-from harken.models.state import select_rows
+from harken.models.inputs import select_rows
 
 State = TypeVar("State")
 
@@ -65,19 +65,15 @@ class Stepper(Protocol[State]):
 
     def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, State]:
         """Return the logits of the token after each row's last present one."""
-        ...
 
     def step(self, tokens: Int[Tensor, "B"], state: State) -> tuple[Logits, State]:
         """Return the logits of the token after `tokens`."""
-        ...
 
     def log_probs(self, logits: Logits) -> Logits:
         """Return what each token adds to the score, in double precision; at most 0."""
-        ...
 
     def reorder(self, state: State, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> State:
         """Return these rows; with `same_prompts`, each replaces a row of the same prompt."""
-        ...
 
 
 class Decoder(Protocol):

@@ -11,7 +11,7 @@ with a centered kernel. Padding is zero for the convolution and ignored by the b
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -48,8 +48,7 @@ class ConformerEncoderConfig:
 class ConformerBlock(nn.Module):
     """B T J -> B T J."""
 
-    attention_is_first: ClassVar[bool] = False
-    is_decoder: ClassVar[bool] = False
+    attention_is_first = is_decoder = False
 
     def __init__(self, config: ConformerEncoderConfig, width: int) -> None:
         super().__init__()

@@ -6,10 +6,10 @@
     lstm   c_t = f * c_{t-1} + i * g,  h_t = o * tanh(c_t)
            i, f, o = sigmoid(U x_t + a + V h_{t-1} + b),  g = tanh(U x_t + a + V h_{t-1} + b)
 
-where each of r, z, n, i, f, o, g has its own U, a, V and b. A layer reads forward, backward or in
-both directions. Padding is on the right and changes nothing. Packed sequences would prevent the
-fused kernels (1.3 to 3.3 times slower on a CPU), so rows are run with their padding: a row that is
-read backward is first reversed within its length, and the cell of an LSTM is kept at padding.
+where each of r, z, n, i, f, o, g has its own U, a, V and b. Padding is on the right and changes
+nothing. Packed sequences would prevent the fused kernels (1.3 to 3.3 times slower on a CPU), so
+rows include their padding: backward layers reverse each row within its length, and the cell of an
+LSTM does not change at padding.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Self-attention over the places of an image: the places are a sequence with two coordinates.
+"""Self-attention over the positions of an image, a sequence of tokens with two coordinates.
 
 c[x,y] = sum over x', y' of a[x,y,x',y'] v[x',y'],
 a[x,y,x',y'] = softmax over both x' and y' of the score of (x,y) with (x',y')
@@ -67,11 +67,11 @@ class SpatialEncoder(nn.Module):
     ) -> Float[Tensor, "B T width"]:
         """Return the states of tokens in any order, at these coordinates."""
         position = self.position
-        places = coordinates[..., 1] * self.columns + coordinates[..., 0]
+        indices = coordinates[..., 1] * self.columns + coordinates[..., 0]
         context = AttentionContext(
             mask=padding_mask(present),
-            query_positions=places,
-            key_positions=places,
+            query_positions=indices,
+            key_positions=indices,
             rotation=position.rotation(coordinates),
             bias=position.bias(coordinates, coordinates),
         )

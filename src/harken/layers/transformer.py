@@ -7,7 +7,7 @@ Keys and values of earlier tokens and of the memory are arguments and results.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -24,20 +24,14 @@ class Block(Protocol):
     """A block with self-attention whose output is its input plus what its parts add."""
 
     attention: MultiHead
-    attention_is_first: ClassVar[bool]  # whether attention reads the input of the block
-
-    @property
-    def is_decoder(self) -> bool:
-        """Whether it has cross-attention."""
-        ...
+    attention_is_first: bool  # whether attention reads the input of the block
+    is_decoder: bool  # whether the block has cross-attention
 
     def norms_before_attention(self) -> list[nn.Module]:
         """Return the norms between the input of the block and its self-attention."""
-        ...
 
     def residual_norms(self) -> list[nn.Module]:
         """Return the norms on the residual path from input to output."""
-        ...
 
 
 @runtime_checkable
@@ -74,7 +68,7 @@ class TransformerConfig:
 class TransformerBlock(nn.Module):
     """B T J -> B T J; has cross-attention if `memory_width` is given."""
 
-    attention_is_first: ClassVar[bool] = True
+    attention_is_first = True
 
     def __init__(
         self, config: BlockConfig, width: int, length: int, memory_width: int | None
@@ -83,6 +77,7 @@ class TransformerBlock(nn.Module):
         self.attention = config.attention.build(width, length)
         self.attention_norm = config.norm.build(width)
         self.cross = self.cross_norm = None
+        self.is_decoder = memory_width is not None
         if memory_width is not None:
             self.cross = config.attention.build(width, length, memory_width)
             self.cross_norm = config.norm.build(width)
@@ -90,10 +85,6 @@ class TransformerBlock(nn.Module):
         self.feedforward_norm = config.norm.build(width)
         self.dropout = Dropout(config.dropout)
         self.pre_norm = config.norm.place == "pre"
-
-    @property
-    def is_decoder(self) -> bool:
-        return self.cross is not None
 
     def norms_before_attention(self) -> list[nn.Module]:
         return [self.attention_norm] if self.pre_norm else []

@@ -5,9 +5,8 @@
 A path has a symbol or the blank at every frame. Its text is the path with repeated symbols merged
 and blanks removed. So n symbols need n frames, and one more between equal neighbors.
 
-The loss overwrites the logits with their gradient, like `layers/losses.py`, since PyTorch's CTC
-loss holds four tensors of their size. The blank is one of the V symbols, such as padding, that no
-text contains.
+The blank is one of the V symbols, such as padding, that no text contains. The loss overwrites the
+logits with their gradient, like `layers/losses.py`: PyTorch's holds four tensors of their size.
 """
 
 from typing import Any
@@ -18,8 +17,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from harken.layers.embedding import OutputLinear
-from harken.layers.losses import MANY, save_in_place, saved_in_place
+from harken.layers.losses import GPU_ELEMENTS, save_in_place, saved_in_place
 from harken.models.initialize import initialize
+from harken.models.inputs import Present
+
+Targets = Int[Tensor, "B text"]
+TargetPresent = Bool[Tensor, "B text"]
 
 
 class CTC(nn.Module):
@@ -42,19 +45,17 @@ class CTC(nn.Module):
         return logits.float() if logits.dtype.itemsize < 4 else logits
 
 
-def fits(
-    present: Bool[Tensor, "B T"], targets: Int[Tensor, "B text"], written: Bool[Tensor, "B text"]
-) -> Bool[Tensor, "B"]:
+def fits(present: Present, targets: Targets, target_present: TargetPresent) -> Bool[Tensor, "B"]:
     """Return which rows have enough frames for their target."""
-    repeated = (targets[:, 1:] == targets[:, :-1]) & written[:, 1:]
-    return written.sum(dim=1) + repeated.sum(dim=1) <= present.sum(dim=1)
+    repeated = (targets[:, 1:] == targets[:, :-1]) & target_present[:, 1:]
+    return target_present.sum(dim=1) + repeated.sum(dim=1) <= present.sum(dim=1)
 
 
 def ctc_loss(
     logits: Float[Tensor, "B T V"],
-    present: Bool[Tensor, "B T"],
-    targets: Int[Tensor, "B text"],
-    written: Bool[Tensor, "B text"],
+    present: Present,
+    targets: Targets,
+    target_present: TargetPresent,
     *,
     blank: int,
 ) -> Float[Tensor, ""]:
@@ -62,15 +63,15 @@ def ctc_loss(
 
     Padding of frames and targets is on the right.
     """
-    assert not ((targets == blank) & written).any(), "targets must not contain the blank"
-    rows = fits(present, targets, written)
+    assert not ((targets == blank) & target_present).any(), "targets must not contain the blank"
+    rows = fits(present, targets, target_present)
     if not rows.all():
-        logits, present, targets, written = (
-            tensor[rows] for tensor in (logits, present, targets, written)
+        logits, present, targets, target_present = (
+            tensor[rows] for tensor in (logits, present, targets, target_present)
         )
     if logits.numel() == 0:
         return logits.sum()
-    lengths = present.sum(dim=1), written.sum(dim=1)
+    lengths = present.sum(dim=1), target_present.sum(dim=1)
     losses: Tensor = _CTCLoss.apply(logits, targets, *lengths, blank)[0]  # type: ignore[no-untyped-call]
     return losses.sum()
 
@@ -86,14 +87,14 @@ class _CTCLoss(torch.autograd.Function):
         ctx: Any, logits: Tensor, targets: Tensor, frames: Tensor, symbols: Tensor, blank: int
     ) -> Any:
         needs_grad, losses = ctx.needs_input_grad[0], []
-        elements = CTC_ELEMENTS if logits.device.type == "cpu" else MANY
+        elements = CTC_ELEMENTS if logits.device.type == "cpu" else GPU_ELEMENTS
         count = max(1, elements // max(1, logits[0].numel()))
         for start in range(0, len(logits), count):
             rows = slice(start, start + count)
-            logs = logits[rows].log_softmax(dim=-1).requires_grad_(needs_grad)
+            log_probs = logits[rows].log_softmax(dim=-1).requires_grad_(needs_grad)
             with torch.set_grad_enabled(needs_grad):
                 loss = F.ctc_loss(
-                    logs.transpose(0, 1),
+                    log_probs.transpose(0, 1),
                     targets[rows],
                     input_lengths=frames[rows],
                     target_lengths=symbols[rows],
@@ -103,7 +104,7 @@ class _CTCLoss(torch.autograd.Function):
             losses.append(loss.detach())
             if needs_grad:
                 # It sums to zero over each frame, so it is also the gradient of the logits.
-                (logits[rows],) = torch.autograd.grad(loss, logs, torch.ones_like(loss))
+                (logits[rows],) = torch.autograd.grad(loss, log_probs, torch.ones_like(loss))
         save_in_place(ctx, logits)
         return torch.cat(losses), logits
 

@@ -11,9 +11,8 @@ RNN with attention:
     h[t]   = CELL(h[t-1], V[t], e[w_t])
     P(w_{t+1}) = softmax over w of  e[w] . W_auto h[t]           (tied to the embeddings)
 
-The attention of step t enters h[t] and so predicts w_{t+1}; a start symbol precedes the first word.
-Any `MultiHead` can replace the score above. For speech, `location` adds a score that depends on the
-previous weights: v . tanh(q + k + U f), with f a convolution of the weights of the last step.
+A start symbol precedes the first word. Any `MultiHead` can replace the score above. For speech,
+`location` adds v . tanh(q + k + U f), with f a convolution of the weights of the last step.
 
 `init_state` projects the memory once; the state holds its keys and values.
 """
@@ -46,6 +45,11 @@ from harken.models.inputs import Present, TokenIds
 
 Encoded = Float[Tensor, "B M memory"]
 MemoryMask = Bool[Tensor, "B M"]
+
+
+def all_present(memory: Encoded, present: MemoryMask | None) -> MemoryMask:
+    """Return `present`, or a mask without padding if it is None."""
+    return memory.new_ones(memory.shape[:2], dtype=torch.bool) if present is None else present
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,6 +150,10 @@ class AttentionRNNDecoderConfig:
                 f"cell.direction: a decoder runs forward (got {self.cell.direction!r}); remove it"
             )
 
+    @property
+    def layers(self) -> int:
+        return self.cell.layers
+
     def build(
         self, vocabulary: int, memory_width: int, source_width: int, seed: int
     ) -> "AttentionRNNDecoder":
@@ -182,7 +190,7 @@ class Location(nn.Module):
         self.score_proj = nn.Linear(config.hidden, 1, bias=False)
 
     def init_state(self, memory: Encoded) -> LocationState:
-        """Return the state with all attention at the first place."""
+        """Return the state with all attention at the first position."""
         weights = memory.new_zeros(memory.shape[:2])
         weights[:, 0] = 1.0
         return LocationState(weights, self.memory_proj(memory))
@@ -194,13 +202,13 @@ class Location(nn.Module):
         return scores[:, None, None, :, 0]
 
     def mask(self, last: LocationState, present: Bool[Tensor, "B M"]) -> Mask:
-        """Return the mask of the places near the center of the last attention."""
+        """Return the mask of the positions near the center of the last attention."""
         if self.window is None:
             return padding_mask(present)
-        places = torch.arange(present.shape[1], device=present.device)
-        center = (last.weights * places).sum(dim=1, keepdim=True).round()
+        indices = torch.arange(present.shape[1], device=present.device)
+        center = (last.weights * indices).sum(dim=1, keepdim=True).round()
         center = torch.minimum(center, present.sum(dim=1, keepdim=True) - 1)
-        return Mask(visible=(present & ((places - center).abs() <= self.window))[:, None, None])
+        return Mask(visible=(present & ((indices - center).abs() <= self.window))[:, None, None])
 
 
 class AttentionRNNDecoder(nn.Module):
@@ -218,8 +226,8 @@ class AttentionRNNDecoder(nn.Module):
         attention, hidden = config.attention, config.hidden
         attended = hidden
         if not attention.out_proj:
-            own, _ = attention.head_widths(hidden)
-            attended = attention.heads * (own if attention.v_proj else memory_width)
+            head_width, _ = attention.head_widths(hidden)
+            attended = attention.heads * (head_width if attention.v_proj else memory_width)
         self.embedding = TokenEmbedding(vocabulary, config.width)
         self.attention = attention.build(hidden, config.max_length, memory_width)
         self.cell = replace(config.cell, hidden=hidden).build(attended + config.width)
@@ -269,13 +277,13 @@ class AttentionRNNDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "B H"], AttentionRNNState]:
         """Attend with h[t-1], then compute h[t]."""
         query = state.cell.hidden[:, -1]
-        places = torch.arange(state.memory_present.shape[1], device=words.device)[None]
+        indices = torch.arange(state.memory_present.shape[1], device=words.device)[None]
         bias, mask = None, padding_mask(state.memory_present)
         if self.location is not None and state.location is not None:
             bias = self.location.bias(query, state.location)
             mask = self.location.mask(state.location, state.memory_present)
         context = AttentionContext(
-            mask=mask, query_positions=places[:, :1], key_positions=places, bias=bias
+            mask=mask, query_positions=indices[:, :1], key_positions=indices, bias=bias
         )
         attended = self.attention.attend(query[:, None], state.memory, context)[:, 0]
         output, cell = self.cell.step(
@@ -287,10 +295,3 @@ class AttentionRNNDecoder(nn.Module):
             weights = attention_weights(terms, mask).mean(dim=1)[:, 0]
             location = location._replace(weights=weights)
         return output, state._replace(cell=cell, location=location)
-
-
-def all_present(memory: Encoded, present: MemoryMask | None) -> MemoryMask:
-    """Return `present`, or a mask without padding where it is None."""
-    if present is not None:
-        return present
-    return torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.attention.compatibility import check_choices
@@ -98,8 +98,8 @@ class AttentionEncoder(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def embed(
-        self, inputs: Inputs, positions: TokenIds, present: Present | None
-    ) -> tuple[Inputs, AttentionContext]:
+        self, inputs: Inputs, positions: Int[Tensor, "#B T"], present: Present | None
+    ) -> tuple[Float[Tensor, "B T H"], AttentionContext]:
         """Return the inputs of the first block, and the context of all blocks."""
         context = attention_context(self.position, padding_mask(present), positions, positions)
         embedded = self.position.embed(inputs, positions[..., None])

@@ -6,6 +6,7 @@ The product with the vocabulary is expensive, so a loss computes logits only `at
 count, and a search only at the last position.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
@@ -106,9 +107,9 @@ class CausalTransformer(nn.Module):
             states, layers = self.stack(embedded, context, state.layers if state else ())
             return states, layers
         # Positions of tokens and memory are unrelated: no rotation, no bias.
-        places = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
+        indices = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
         mask = padding_mask(state.memory_present)
-        cross = AttentionContext(mask=mask, query_positions=positions, key_positions=places)
+        cross = AttentionContext(mask=mask, query_positions=positions, key_positions=indices)
         states, layers = self.stack(embedded, context, state.layers, state.memory, cross)
         return states, layers
 
@@ -117,6 +118,7 @@ class LanguageModel(nn.Module):
     """Base of causal language models, which differ in `states`, `init_state` and `step`."""
 
     lm_head: OutputLinear
+    states: Callable[..., Float[Tensor, "B T J"]]
 
     def forward(
         self,
@@ -129,16 +131,6 @@ class LanguageModel(nn.Module):
         """Return the logits of the next token at every position, or only where `at` is true."""
         states = self.states(tokens, positions=positions, documents=documents)
         return self.logits(states if at is None else states[at])
-
-    def states(
-        self,
-        tokens: TokenIds,
-        *,
-        positions: TokenIds | None = None,
-        documents: TokenIds | None = None,
-    ) -> Float[Tensor, "B T J"]:
-        """Return the last layer's states; in a packed row `documents` separates the texts."""
-        raise NotImplementedError
 
     def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
         """Return the logits of the next token after each state."""
@@ -171,6 +163,7 @@ class GPT(LanguageModel, CausalTransformer):
         positions: TokenIds | None = None,
         documents: TokenIds | None = None,
     ) -> Float[Tensor, "B T J"]:
+        """Return the last layer's states; in a packed row `documents` separates the texts."""
         if (positions is None) != (documents is None):
             raise ValueError("a packed row needs both positions and documents")
         check_rows("tokens", tokens, self.max_length if positions is None else None)

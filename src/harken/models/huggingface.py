@@ -28,9 +28,11 @@ from harken.models.encoders import TextEncoder, TextEncoderConfig
 from harken.models.gpt import GPT, GPTConfig
 from harken.models.huggingface_files import (
     CONFIG,
+    MAX_CONFIG_BYTES,
     RESTORE,
     Settings,
     StoredTensor,
+    read_object,
     rotary_base,
     stored_tensors,
 )
@@ -107,7 +109,7 @@ class Architecture:
 
 def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> LoadedModel:
     """Load the model of a folder, converted to `dtype`."""
-    settings = Settings.of(folder / CONFIG)
+    settings = Settings(folder / CONFIG, read_object(folder / CONFIG, MAX_CONFIG_BYTES))
     model_type = settings.text("model_type", "")
     if model_type not in ARCHITECTURES:
         raise UserError(

@@ -110,6 +110,7 @@ class FixedStateLM(LanguageModel):
         positions: TokenIds | None = None,
         documents: TokenIds | None = None,
     ) -> Float[Tensor, "B T J"]:
+        """Return the states of whole rows, which cannot be packed."""
         if positions is not None or documents is not None:
             raise ValueError("a model with a state cannot separate the documents of a packed row")
         check_rows("tokens", tokens)

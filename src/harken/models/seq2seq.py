@@ -34,8 +34,7 @@ from harken.models.encoders import (
     check_encoder,
 )
 from harken.models.initialize import initialize
-from harken.models.inputs import Present, TokenIds, check_rows, check_shape
-from harken.models.state import select_rows
+from harken.models.inputs import Present, TokenIds, check_rows, check_shape, select_rows
 
 MAX_SOURCE = 1024  # tokens, for an encoder without a limit
 NARROW = FeedForwardConfig(activation="relu", expansion=2.0)
@@ -59,11 +58,6 @@ def check_memory(config: DecoderConfig, max_memory: int | None) -> None:
             f"positions (decoder.max_length), and the encoder output has {limit}; {fix}choose "
             "another decoder.attention.score"
         )
-
-
-def decoder_layers(config: DecoderConfig) -> int:
-    """Return the number of blocks or cells."""
-    return config.layers if isinstance(config, TransformerDecoderConfig) else config.cell.layers
 
 
 class EncoderOutput(NamedTuple):
@@ -167,7 +161,7 @@ class EncoderDecoder(Seq2Seq):
             self.embedding = TokenEmbedding(vocabulary, width)
         self.dropout = Dropout(config.dropout)
         self.max_source, self.max_target = self.encoder.max_length, config.decoder.max_length
-        initialize(self, max(decoder_layers(config.decoder), self.encoder.layers), seed)
+        initialize(self, max(config.decoder.layers, self.encoder.layers), seed)
 
     def init_state(self, source: Source, present: SourcePresent) -> Any:
         """Encode the source, and return the decoder's state before any token."""
