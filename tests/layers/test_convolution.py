@@ -14,7 +14,6 @@ from torch.testing import assert_close
 from harken.config import dumps, loads
 from harken.layers.convolution import (
     CausalConvolutionConfig,
-    ConvolutionConfig,
     Convolutions,
     ConvPyramidConfig,
     GatedConvolutionConfig,
@@ -27,6 +26,7 @@ CAUSAL = {
     "causal, not doubling": CausalConvolutionConfig(layers=2, dilated=False, activation="gelu"),
     "gated, causal": GatedConvolutionConfig(layers=2, causal=True),
 }
+ConvolutionConfig = ConvPyramidConfig | CausalConvolutionConfig | GatedConvolutionConfig
 ALL: dict[str, ConvolutionConfig] = {
     **CAUSAL,
     "gated": GatedConvolutionConfig(layers=2),

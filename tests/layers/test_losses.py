@@ -37,7 +37,7 @@ def test_parts_are_no_matter(cached: int, monkeypatch: pytest.MonkeyPatch) -> No
     scores, targets, weights = drawn(7, 11, 0)
     found = []
     for together in (1 << 18, cached):
-        monkeypatch.setattr(module, "CACHED", together)
+        monkeypatch.setattr(module, "CPU_ELEMENTS", together)
         losses = cross_entropy_(scores * 1, targets, 0.1)
         found.append((losses.detach(), *torch.autograd.grad((losses * weights).sum(), scores)))
     for actual, other in zip(*found, strict=True):

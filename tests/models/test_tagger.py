@@ -17,7 +17,9 @@ from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.encoders import EncoderConfig, TransformerEncoderConfig
 from harken.models.tagger import (
     CBOWConfig,
+    CharacterCNN,
     CharacterCNNConfig,
+    CharacterLSTM,
     CharacterLSTMConfig,
     CharactersConfig,
     NoCharactersConfig,
@@ -116,7 +118,7 @@ def test_the_convolved_view_is_the_loudest_place() -> None:
     """relu(max over places of b + sum over Δ of W[Δ] x[t + Δ]), zeros beyond the word."""
     for kernel in (1, 2, 3, 5):
         config = CharacterCNNConfig(width=7, embedding_width=3, kernel=kernel)
-        view = config.build(CHARACTERS).double()
+        view = CharacterCNN(config, CHARACTERS).double()
         spellings, spelt = spelling([4, 1, 6], 6)
         weight, bias = view.kernel.weight, view.kernel.bias
         assert bias is not None
@@ -136,7 +138,8 @@ def test_the_convolved_view_is_the_loudest_place() -> None:
 
 @torch.no_grad()
 def test_the_recurrent_view_agrees_with_pytorch() -> None:
-    view = CharacterLSTMConfig(width=10, embedding_width=3).build(CHARACTERS).double()
+    config = CharacterLSTMConfig(width=10, embedding_width=3)
+    view = CharacterLSTM(config, CHARACTERS).double()
     oracle = nn.LSTM(3, 5, batch_first=True, bidirectional=True).double()
     forwards, backwards = view.recurrent.forwards, view.recurrent.backwards
     assert forwards is not None and backwards is not None

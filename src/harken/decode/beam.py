@@ -76,16 +76,18 @@ def beam_search(
     ended_count, done = torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
     results: dict[int, list[TokenHypothesis]] = {}
     for step in range(max_tokens):
-        width, is_last = live.log_prob.shape[1], step + 1 == max_tokens
+        last_width, is_last = live.log_prob.shape[1], step + 1 == max_tokens
         candidates, parents = expand(live, stepper.log_probs(logits), beam, step)
         ended = candidates.tokens[:, :, step] == end
         score = candidates.log_prob / (step + 1) ** length_penalty
         score = score.masked_fill(~(ended | is_last) | done[:, None], -torch.inf)
         best = Beam(*(part[:, :beam] for part in candidates._replace(score=score)))
         finished = finished.merge(best)
-        indices = first_unended(ended, beam)
-        if is_last or indices.shape[1] == 0:
+        # The best that have not ended: `beam`, or as many as every row has.
+        width = min(beam, int((~ended).sum(dim=1).min()))
+        if is_last or width == 0:
             break
+        indices = ended.byte().sort(dim=1, stable=True).indices[:, :width]
         live, parents = candidates.take(indices), parents.take_along_dim(indices, dim=1)
         ended_count = ended_count + (ended[:, :beam] & (best.log_prob > -torch.inf)).sum(dim=1)
         done = done | (live.log_prob[:, 0] / max_tokens**length_penalty <= finished.score[:, -1])
@@ -99,7 +101,7 @@ def beam_search(
             results |= zip(rows[done].tolist(), hypotheses, strict=True)
             tensors = (rows, live, finished, parents, ended_count, done)
             rows, live, finished, parents, ended_count, done = select_rows(tensors, unfinished)
-        same_prompts = unfinished is None and live.log_prob.shape[1] == width
+        same_prompts = unfinished is None and width == last_width
         state = stepper.reorder(state, parents.flatten(), same_prompts=same_prompts)
         logits, state = stepper.step(live.tokens[:, :, step].flatten(), state)
     results |= zip(rows.tolist(), finished.hypotheses(end), strict=True)
@@ -131,9 +133,3 @@ def expand(
     first_states = width * torch.arange(rows, device=log_probs.device)[:, None]
     log_prob = ranked.values[:, : 2 * beam]
     return Beam(tokens, log_prob, log_prob), first_states + parents
-
-
-def first_unended(ended: Bool[Tensor, "rows tried"], beam: int) -> Int[Tensor, "rows live"]:
-    """Return the indices of the best that have not ended: `beam`, or as many as every row has."""
-    count = min(beam, int((~ended).sum(dim=1).min()))
-    return ended.byte().sort(dim=1, stable=True).indices[:, :count]

@@ -76,36 +76,6 @@ def greedy_search(
     )
 
 
-@torch.inference_mode()
-def sample(
-    stepper: Stepper[State],
-    prompts: Prompts,
-    present: Bool[Tensor, "B T"],
-    *,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    seed: int,
-    keys: Sequence[SampleKey],
-    end: int,
-    max_tokens: int,
-    nbest: int,
-) -> list[list[TokenHypothesis]]:
-    """Return `nbest` independent samples of each row, the most probable first."""
-    logits, state = stepper.prefill(prompts, present)
-    uniform = uniform_numbers(seed, keys, nbest, max_tokens).to(logits.device)
-    repeated = torch.arange(len(logits), device=logits.device).repeat_interleave(nbest)
-
-    def draw(log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
-        return pick(truncated_probs(log_probs, temperature, top_k, top_p), uniform[rows, step])
-
-    if nbest > 1:
-        logits, state = logits[repeated], stepper.reorder(state, repeated, same_prompts=False)
-    drawn = decode_steps(stepper, logits, state, draw, end=end, max_tokens=max_tokens)
-    groups = [drawn[first : first + nbest] for first in range(0, len(drawn), nbest)]
-    return [sorted(group, key=lambda hypothesis: -hypothesis.log_probability) for group in groups]
-
-
 def uniform_numbers(
     seed: int, keys: Sequence[SampleKey], samples: int, steps: int
 ) -> Float[Tensor, "rows_and_samples steps"]:

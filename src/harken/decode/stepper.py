@@ -2,10 +2,9 @@
 
     score(w_1 … w_n) = sum over t of  log_probs(logits of step t)[w_t]
 
-For a single model the log-probabilities are the log-softmax of its logits, and the score is log P.
-The log-probabilities of a combination (`joint.py`) sum to less than one and must not be normalized.
-
-A state consists of tensors in tuples, each with the batch first. It is an argument and a result.
+For a single model the log-probabilities are the log-softmax of its logits. Those of a combination
+(`joint.py`) sum to less than one and must not be normalized. A state consists of tensors in tuples,
+each with the batch first.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,11 +50,7 @@ def concatenate(
 
 
 def compact(alive: Bool[Tensor, "rows"]) -> Int[Tensor, "left"] | None:
-    """Return the rows to continue with, or None while too few are done to be worth a copy.
-
-    At most a quarter of any step is spent on finished rows, and all copies together cost at most
-    three times the first state.
-    """
+    """Return the rows to continue with, or None if fewer than a quarter are done: no copy."""
     return alive.nonzero()[:, 0] if 4 * int(alive.sum()) <= 3 * len(alive) else None
 
 
@@ -87,13 +82,6 @@ class Decoder(Protocol):
 
 
 @runtime_checkable
-class CausalLM(Decoder, Protocol):
-    """A language model with a state."""
-
-    def init_state(self, batch: int, device: torch.device) -> Any: ...
-
-
-@runtime_checkable
 class Seq2SeqModel(Decoder, Protocol):
     """An encoder-decoder whose decoder has a state."""
 
@@ -103,9 +91,9 @@ class Seq2SeqModel(Decoder, Protocol):
 
 
 class LMStepper:
-    """`Stepper` of a causal language model."""
+    """`Stepper` of a causal language model, which also has `init_state(batch, device)`."""
 
-    def __init__(self, model: CausalLM) -> None:
+    def __init__(self, model: Decoder) -> None:
         self._model: Any = model
 
     def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, Any]:
@@ -145,8 +133,7 @@ class Seq2SeqStepper(LMStepper):
 class FunctionStepper(LMStepper):
     """`Stepper` that calls a function `B T -> B T V` on the whole sequence at every step.
 
-    Prompts have no padding, so that the function needs no mask. An output with the attribute
-    `logits`, as Hugging Face models return it, is accepted too.
+    Prompts have no padding. The output may be an object with `logits`, as of Hugging Face models.
     """
 
     def __init__(self, function: Callable[[Tensor], Any]) -> None:

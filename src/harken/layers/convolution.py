@@ -6,8 +6,8 @@
     causal    x_{l+1}[t] = x_l[t] + σ(sum over Δ of W[Δ] x_l[t + dΔ] + b),  Δ <= 0, dilation d
     gated     x_{l+1}[t] = sqrt(1/2) (x_l[t] + a * sigmoid(g)),  (a, g) a convolution of x_l
 
-A kernel of size k has Δ from -⌊(k-1)/2⌋ to ⌊k/2⌋ if it is centered and from 1 - k to 0 if it is
-causal. Padding is set to zero before each convolution. Only causal kinds have a state.
+A centered kernel of size k has Δ from -⌊(k-1)/2⌋ to ⌊k/2⌋, a causal one from 1 - k to 0. Padding is
+set to zero before each convolution. Only causal kinds have a state.
 """
 
 import math
@@ -92,8 +92,6 @@ class GatedConvolutionConfig:
         kernels = [nn.Conv1d(width, 2 * width, self.kernel) for _ in range(self.layers)]
         return Convolutions(kernels, None, causal=self.causal, dropout=self.dropout)
 
-
-ConvolutionConfig = ConvPyramidConfig | CausalConvolutionConfig | GatedConvolutionConfig
 
 Levels = tuple[Tensor, ...]
 """Levels of a pyramid, from the tokens B T J to the top B ⌈T / 2^L⌉ J."""
@@ -199,6 +197,7 @@ class Convolutions(nn.Module):
         self.kernels = nn.ModuleList(kernels)
         self.dropout = Dropout(dropout)
         self.activate, self.causal = activate, causal
+        self.width, self.depth = kernels[0].in_channels, len(kernels)
         self.reaches = [(kernel.kernel_size[0] - 1) * kernel.dilation[0] for kernel in kernels]
 
     def forward(self, inputs: Frames, present: Present | None = None) -> Frames:

@@ -3,8 +3,7 @@
     y = x * keep / P(keep),  keep = bits < (1 - p) of 2^16
 
 PyTorch draws one random number per element, which took a sixth of a small Transformer's step. Here
-64 random bits decide four elements, so p is rounded to a multiple of 1 / 65,536. The random numbers
-are those of `torch.manual_seed`.
+64 random bits decide four elements, so p is rounded to a multiple of 1 / 65,536.
 """
 
 import torch

@@ -42,9 +42,8 @@ class RecurrentState(NamedTuple):
 
 def join_layers(states: list[RecurrentState]) -> RecurrentState:
     """Concatenate the states of single layers."""
-    cells = [state.cell for state in states if state.cell is not None]
-    hidden = torch.cat([state.hidden for state in states], dim=1)
-    return RecurrentState(hidden, torch.cat(cells, dim=1) if cells else None)
+    hidden, cells = zip(*states, strict=True)
+    return RecurrentState(torch.cat(hidden, 1), None if cells[0] is None else torch.cat(cells, 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -63,9 +63,7 @@ class Captioner(Seq2Seq):
         self.norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
         self.encoder = config.encoder.build(config.width, self.frontend.columns, self.frontend.rows)
-        self.decoder = self.build_decoder(
-            config.decoder, vocabulary, self.encoder, self.encoder.width, seed
-        )
+        self.decoder = self.build_decoder(config.decoder, vocabulary, self.encoder, seed)
         self.max_target = config.decoder.max_length
         initialize(self, max(config.encoder.layers, config.decoder.layers), seed)
 

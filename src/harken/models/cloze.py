@@ -5,8 +5,7 @@
     masked   logits[w] = e[w]·W·h[t], where h is an encoder over words with <mask> at the blanks
              (BERT): the blanks of a row hide each other
 
-e is the embedding table, for input and output. A row has an end symbol before its first word and
-after its last. `tasks/fill.py` chooses the blanks.
+e is the embedding table. A row has an end symbol before its first word and after its last.
 """
 
 from collections.abc import Iterable
@@ -117,10 +116,7 @@ def between_ends(tokens: TokenIds, present: Present, end: int) -> Int[Tensor, "B
 
 
 def init_unit_length(table: nn.Embedding, projections: Iterable[nn.Linear], seed: int) -> None:
-    """Draw word vectors of length about one, and projections that preserve lengths.
-
-    With smaller weights the logits, a product of all three, stay flat for hundreds of steps.
-    """
+    """Preserve lengths: with small weights the logits would stay flat for hundreds of steps."""
     generator = torch.Generator().manual_seed(seed)
     for weight in (table.weight, *(projection.weight for projection in projections)):
         nn.init.normal_(weight, std=weight.shape[1] ** -0.5, generator=generator)

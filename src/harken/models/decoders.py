@@ -120,9 +120,8 @@ class LocationConfig:
     channels: int = bounded(8, at_least=1)  # channels of the convolution over the last weights
     kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # kernel size, in source positions
     hidden: int = bounded(64, at_least=1)  # width of the tanh layer
-    window: int | None = bounded(
-        None, at_least=1
-    )  # positions attended on each side of the last center
+    # Positions attended on each side of the last center.
+    window: int | None = bounded(None, at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,9 +230,8 @@ class AttentionRNNDecoder(nn.Module):
         self.embedding = TokenEmbedding(vocabulary, config.width)
         self.attention = attention.build(hidden, config.max_length, memory_width)
         self.cell = replace(config.cell, hidden=hidden).build(attended + config.width)
-        self.first: nn.Linear | None = None
-        if source_width != hidden:
-            self.first = nn.Linear(source_width, hidden, bias=False)
+        resized = source_width != hidden
+        self.first = nn.Linear(source_width, hidden, bias=False) if resized else nn.Identity()
         self.to_words = nn.Linear(hidden, config.width, bias=False)  # W_auto
         self.location: Location | None = None
         if config.location is not None:
@@ -246,7 +244,7 @@ class AttentionRNNDecoder(nn.Module):
     ) -> AttentionRNNState:
         """Return h[0], computed from the state of a right-to-left RNN at the first token."""
         zeros = self.cell.init_state(memory.shape[0])
-        hidden = source if self.first is None else self.first(source)
+        hidden = self.first(source)
         cell = RecurrentState(hidden[:, None].expand_as(zeros.hidden), zeros.cell)
         location = None if self.location is None else self.location.init_state(memory)
         projected = self.attention.project_kv(memory)

@@ -2,8 +2,7 @@
 
     B T  --embed-->  B T J  --L blocks, t <= i-->  B T J  --lm_head-->  B T V
 
-The product with the vocabulary is expensive, so a loss computes logits only `at` the positions that
-count, and a search only at the last position.
+The product with the vocabulary is expensive, so a loss computes logits only `at` some positions.
 """
 
 from collections.abc import Callable
@@ -167,11 +166,10 @@ class GPT(LanguageModel, CausalTransformer):
         if (positions is None) != (documents is None):
             raise ValueError("a packed row needs both positions and documents")
         check_rows("tokens", tokens, self.max_length if positions is None else None)
-        mask = CAUSAL
-        is_packed = positions is not None
         if positions is None:
             positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
-        if is_packed or self.mask_kind != "causal" or self.window is not None:
+        mask = CAUSAL
+        if documents is not None or self.mask_kind != "causal" or self.window is not None:
             packed = {"query_documents": documents, "key_documents": documents}
             mask = build_mask(self.mask_kind, positions, positions, window=self.window, **packed)
         return self.run(tokens, positions, positions, mask)[0]

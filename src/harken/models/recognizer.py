@@ -88,14 +88,13 @@ class SpeechRecognizer(Seq2Seq):
         # blanks, because the frontend's initial outputs are small.
         has_attention = isinstance(self.encoder, AttentionEncoder)
         self.norm = nn.Identity() if has_attention else nn.LayerNorm(config.width)
-        width, layers = self.encoder.width, self.encoder.layers
-        self.ctc: CTC | None = None
+        layers = self.encoder.layers
+        self.ctc, self.decoder, self.max_target = None, None, None
         if config.ctc:
-            self.ctc = CTC(width, vocabulary, blank=BLANK, seed=seed)
-        self.decoder, self.max_target = None, None
+            self.ctc = CTC(self.encoder.width, vocabulary, blank=BLANK, seed=seed)
         decoder = config.windowed_decoder(hop_ms)
         if decoder is not None:
-            self.decoder = self.build_decoder(decoder, vocabulary, self.encoder, width, seed)
+            self.decoder = self.build_decoder(decoder, vocabulary, self.encoder, seed)
             self.max_target, layers = decoder.max_length, max(layers, decoder.layers)
         limit = self.encoder.max_length
         self.max_frames = None if limit is None else limit * self.frontend.stride

@@ -46,8 +46,7 @@ class RecurrentLMConfig:
             )
 
     def build(self, vocabulary: int, seed: int) -> "FixedStateLM":
-        backbone = self.cell.build(self.width)
-        return FixedStateLM(self, backbone, backbone.width, self.cell.layers, vocabulary, seed)
+        return FixedStateLM(self, self.cell.build(self.width), vocabulary, seed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,8 +67,7 @@ class ConvLMConfig:
             raise ValueError("a centered kernel sees later tokens; set convolutions.causal = true")
 
     def build(self, vocabulary: int, seed: int) -> "FixedStateLM":
-        backbone, layers = self.convolutions.build(self.width), self.convolutions.layers
-        return FixedStateLM(self, backbone, self.width, layers, vocabulary, seed)
+        return FixedStateLM(self, self.convolutions.build(self.width), vocabulary, seed)
 
 
 LanguageModelConfig = GPTConfig | RecurrentLMConfig | ConvLMConfig
@@ -84,8 +82,6 @@ class FixedStateLM(LanguageModel):
         self,
         config: RecurrentLMConfig | ConvLMConfig,
         backbone: Recurrent | Convolutions,
-        state_width: int,
-        layers: int,
         vocabulary: int,
         seed: int,
     ) -> None:
@@ -93,8 +89,8 @@ class FixedStateLM(LanguageModel):
         self.embedding = TokenEmbedding(vocabulary, config.width)
         self.backbone = backbone
         self.dropout = nn.Dropout(config.dropout)
-        self.lm_head = OutputLinear(state_width, vocabulary, bias=False)
-        initialize(self, layers, seed)
+        self.lm_head = OutputLinear(backbone.width, vocabulary, bias=False)
+        initialize(self, backbone.depth, seed)
         # No norm follows the embeddings, so they must not be small. A tied table stays smaller, so
         # that the size of the logits does not grow with the width.
         with torch.no_grad():
@@ -103,15 +99,9 @@ class FixedStateLM(LanguageModel):
         if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
 
-    def states(
-        self,
-        tokens: TokenIds,
-        *,
-        positions: TokenIds | None = None,
-        documents: TokenIds | None = None,
-    ) -> Float[Tensor, "B T J"]:
-        """Return the states of whole rows, which cannot be packed."""
-        if positions is not None or documents is not None:
+    def states(self, tokens: TokenIds, **packing: TokenIds | None) -> Float[Tensor, "B T J"]:
+        """Return the states of whole rows, without `positions` and `documents` of packed rows."""
+        if any(part is not None for part in packing.values()):
             raise ValueError("a model with a state cannot separate the documents of a packed row")
         check_rows("tokens", tokens)
         outputs = self.backbone(self.dropout(self.embedding(tokens)))

@@ -5,7 +5,7 @@
 The features of the characters, computed once for each distinct word of a batch, come from a CNN
 (the maximum over positions) or from an LSTM (the last states of both directions).
 
-Word vectors can be pretrained with CBOW, whose output projection R is used for nothing else:
+Word vectors can be pretrained with CBOW:
 
     c_t = mean of x_s over 0 < |s - t| <= window        p(w at t) = softmax(R c_t)
 """
@@ -209,10 +209,9 @@ class Tagger(nn.Module):
         *,
         words_at: Present | None = None,
     ) -> Float[Tensor, "B T tags"] | Float[Tensor, "targets words"]:
-        """Return the logits of each word's tag; `forms` is the index of each word's spelling.
+        """Return the logits of each word's tag; `forms` are the indices of the words' spellings.
 
-        With `words_at`, which needs `rows` alone, return instead the logits of the words at these
-        positions given the words around them (CBOW).
+        With `words_at`, return the logits of the words there, given those around them (CBOW).
         """
         if words_at is not None:
             assert self.neighbors is not None, "the model was built without CBOW"
