@@ -117,12 +117,9 @@ def check_nbest(beam: int, nbest: int) -> None:
 def expand(
     live: Beam, log_probs: Float[Tensor, "states V"], beam: int, step: int
 ) -> tuple[Beam, Int[Tensor, "rows tried"]]:
-    """Return the best 2 * beam extensions of each row, and the state index of their parents.
-
-    At most `beam` of them end, one per live hypothesis, so the others can fill the next beam.
-    """
+    """Return the best 2 * beam extensions of each row, and the state index of their parents."""
     rows, width = live.log_prob.shape
-    # The best 2 * beam of a row are among the best 2 * beam of each hypothesis.
+    # At most `beam` of them end, one per live hypothesis, so the others can fill the next beam.
     best, token = log_probs.topk(min(2 * beam, log_probs.shape[1]), dim=-1)
     log_prob = (live.log_prob[..., None] + best.view(rows, width, -1)).flatten(1)
     ranked = log_prob.sort(dim=1, descending=True, stable=True)

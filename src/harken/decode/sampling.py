@@ -109,10 +109,7 @@ def truncated_probs(
 
 
 def pick(probs: Float[Tensor, "rows V"], uniform: Float[Tensor, "rows"]) -> Int[Tensor, "rows"]:
-    """Return the first token at which the cumulative probability exceeds `uniform` of the total.
-
-    Tokens are in the order of the vocabulary, which rounding cannot change.
-    """
+    """Return the first token at which the cumulative probability exceeds `uniform` of the total."""
     cumulative = probs.cumsum(dim=-1)
     total = cumulative[:, -1:]
     # Rounded up to the total, it would be exceeded nowhere.

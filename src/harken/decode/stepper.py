@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from harken.errors import UserError
 from harken.models.inputs import select_rows
@@ -196,18 +197,16 @@ def forced_log_probs(
 ) -> Float[Tensor, "B"]:
     """Return log P of one text per row, with `end` after it unless it has `max_tokens` tokens."""
     targets = [[*text, end][:max_tokens] for text in texts]
-    longest = max(map(len, targets))
-    padded = torch.full((len(texts), longest + 1), end, device=source.device)
-    for row, target in zip(padded, targets, strict=True):
-        row[1 : len(target) + 1] = torch.tensor(target, device=source.device)
-    lengths = torch.tensor([len(target) for target in targets], device=source.device)
-    counted = torch.arange(longest, device=source.device) < lengths[:, None]
+    rows = [torch.tensor([end, *target], device=source.device) for target in targets]
+    padded = pad_sequence(rows, batch_first=True, padding_value=end)
     inputs = padded[:, :-1]  # padding after a text changes no state before it
+    lengths = torch.tensor([len(target) for target in targets], device=source.device)
+    is_target = torch.arange(inputs.shape[1], device=source.device) < lengths[:, None]
     state = model.init_state(source, present)
     states, _ = model.step(inputs, torch.ones_like(inputs, dtype=torch.bool), state)
-    log_probs = log_probabilities(model.logits(states[counted]))
-    chosen = log_probs.gather(1, padded[:, 1:][counted][:, None])[:, 0]
-    return log_probs.new_zeros(len(texts)).index_add(0, counted.nonzero()[:, 0], chosen)
+    log_probs = log_probabilities(model.logits(states[is_target]))
+    chosen = log_probs.gather(1, padded[:, 1:][is_target][:, None])[:, 0]
+    return log_probs.new_zeros(len(texts)).index_add(0, is_target.nonzero()[:, 0], chosen)
 
 
 def log_probabilities(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:

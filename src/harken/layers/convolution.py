@@ -28,7 +28,8 @@ Frames = Float[Tensor, "B T J"]
 Columns = Float[Tensor, "B J T"]
 Present = Bool[Tensor, "B T"]
 Activation = Literal["relu", "tanh", "gelu"]
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+Function = Callable[[Tensor], Tensor]
+ACTIVATIONS: dict[Activation, Function] = {
     "relu": F.relu,
     "tanh": torch.tanh,
     "gelu": partial(F.gelu, approximate="tanh"),
@@ -186,12 +187,7 @@ class Convolutions(nn.Module):
     """Residual convolutions that preserve the length; gated if `activate` is None."""
 
     def __init__(
-        self,
-        kernels: list[nn.Conv1d],
-        activate: Callable[[Tensor], Tensor] | None,
-        *,
-        causal: bool,
-        dropout: float,
+        self, kernels: list[nn.Conv1d], activate: Function | None, *, causal: bool, dropout: float
     ) -> None:
         super().__init__()
         self.kernels = nn.ModuleList(kernels)

@@ -206,10 +206,9 @@ def masked_lstm(
     first: Float[Tensor, "1 B hidden"],
     first_cell: Float[Tensor, "1 B hidden"],
 ) -> tuple[Float[Tensor, "B T hidden"], Float[Tensor, "1 B hidden"], Float[Tensor, "1 B hidden"]]:
-    """Return outputs, last output and last cell, which does not change at padding.
+    """Return outputs, last output and last cell, with one call of the fused kernel.
 
-    An additional input, 1 at padding and 0 elsewhere, closes the input gate and opens the forget
-    gate, so that one call of the fused kernel is enough.
+    An additional input, 1 at padding, closes the input gate and opens the forget gate.
     """
     assert isinstance(layer, nn.LSTM)
     if present is None:

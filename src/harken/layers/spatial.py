@@ -66,14 +66,14 @@ class SpatialEncoder(nn.Module):
         present: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T width"]:
         """Return the states of tokens in any order, at these coordinates."""
-        position = self.position
         indices = coordinates[..., 1] * self.columns + coordinates[..., 0]
         context = AttentionContext(
             mask=padding_mask(present),
             query_positions=indices,
             key_positions=indices,
-            rotation=position.rotation(coordinates),
-            bias=position.bias(coordinates, coordinates),
+            rotation=self.position.rotation(coordinates),
+            bias=self.position.bias(coordinates, coordinates),
         )
-        states: Tensor = self.stack(self.dropout(position.embed(tokens, coordinates)), context)[0]
+        embedded = self.dropout(self.position.embed(tokens, coordinates))
+        states: Tensor = self.stack(embedded, context)[0]
         return states

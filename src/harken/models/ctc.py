@@ -5,8 +5,9 @@
 A path has a symbol or the blank at every frame. Its text is the path with repeated symbols merged
 and blanks removed. So n symbols need n frames, and one more between equal neighbors.
 
-The blank is one of the V symbols, such as padding, that no text contains. The loss overwrites the
-logits with their gradient, like `layers/losses.py`: PyTorch's holds four tensors of their size.
+The blank is one of the V symbols, such as padding, that no text contains. Padding of frames and
+targets is on the right. The loss overwrites the logits with their gradient, like cross_entropy_:
+PyTorch's holds four tensors of their size.
 """
 
 from typing import Any
@@ -59,10 +60,7 @@ def ctc_loss(
     *,
     blank: int,
 ) -> Float[Tensor, ""]:
-    """Return the sum of -log P of the targets of all rows that `fits`; `logits` are overwritten.
-
-    Padding of frames and targets is on the right.
-    """
+    """Return the sum of -log P of the targets of all rows that `fits`; `logits` are overwritten."""
     assert not ((targets == blank) & target_present).any(), "targets must not contain the blank"
     rows = fits(present, targets, target_present)
     if not rows.all():

@@ -109,8 +109,8 @@ class TransformerDecoder(CausalTransformer):
         return cast(Tensor, self.lm_head(states))
 
 
+# The bilinear score above.
 BILINEAR = MultiHeadConfig(heads=1, score=MergedConfig(), v_proj=False, out_proj=False)
-"""The bilinear score above."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

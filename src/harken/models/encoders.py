@@ -27,7 +27,7 @@ from harken.layers.dropout import Dropout
 from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.layers.recurrent import GRUConfig, LSTMConfig, Recurrent, RecurrentConfig, TanhConfig
+from harken.layers.recurrent import Recurrent, RecurrentConfig
 from harken.layers.transformer import Stack
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows, check_shape
@@ -49,9 +49,7 @@ class TransformerEncoderConfig:
 
 
 EncoderConfig = (
-    TanhConfig
-    | GRUConfig
-    | LSTMConfig
+    RecurrentConfig
     | ConvPyramidConfig
     | GatedConvolutionConfig
     | TransformerEncoderConfig

@@ -195,11 +195,8 @@ def stored_tensors(folder: Path) -> list[StoredTensor]:
             fix=f"download {WEIGHTS} or {INDEX} and its shards",
         )
     shards = read_object(index, MAX_INDEX_BYTES).get("weight_map")
-    if (
-        not isinstance(shards, dict)
-        or not shards
-        or not all(isinstance(shard, str) for shard in shards.values())
-    ):
+    is_map = isinstance(shards, dict) and all(isinstance(name, str) for name in shards.values())
+    if not shards or not is_map:
         raise UserError(
             f"{index}: there is no 'weight_map' from tensors to files",
             fix=f"restore {INDEX} from the source of the model",

@@ -70,7 +70,9 @@ class ConvLMConfig:
         return FixedStateLM(self, self.convolutions.build(self.width), vocabulary, seed)
 
 
-LanguageModelConfig = GPTConfig | RecurrentLMConfig | ConvLMConfig
+FixedStateLMConfig = RecurrentLMConfig | ConvLMConfig
+LanguageModelConfig = GPTConfig | FixedStateLMConfig
+Backbone = Recurrent | Convolutions
 
 
 class FixedStateLM(LanguageModel):
@@ -79,11 +81,7 @@ class FixedStateLM(LanguageModel):
     max_length: int | None = None
 
     def __init__(
-        self,
-        config: RecurrentLMConfig | ConvLMConfig,
-        backbone: Recurrent | Convolutions,
-        vocabulary: int,
-        seed: int,
+        self, config: FixedStateLMConfig, backbone: Backbone, vocabulary: int, seed: int
     ) -> None:
         super().__init__()
         self.embedding = TokenEmbedding(vocabulary, config.width)
