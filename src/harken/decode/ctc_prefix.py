@@ -175,7 +175,7 @@ class PrefixState(NamedTuple):
 class CTCPrefixScorer:
     """`Stepper` over rows of CTC log-probabilities; the prompt is ignored.
 
-    `end` may be the blank: CTC never emits the one, and a text never contains the other.
+    `end` may be the blank, since a text never contains the blank.
     """
 
     def __init__(self, log_probs: LogProbs, present: Present, *, blank: int, end: int) -> None:
@@ -226,10 +226,10 @@ class CTCPrefixScorer:
         repeated = state.blank[:, :-1] + self._log_probs[state.row, :, state.last]
         total.scatter_(1, state.last[:, None], repeated.logsumexp(dim=1, keepdim=True))
         total[:, self._end] = both[:, -1]
-        # Nothing follows what is impossible.
+        # An impossible prefix has no continuation.
         return total - torch.where(state.total == -torch.inf, torch.inf, state.total)[:, None]
 
 
 def finite(logarithms: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """Return what to subtract before exponentiating; 0 in place of -inf."""
+    """Replace -inf by 0, for logarithms that are subtracted before exponentiating."""
     return logarithms.masked_fill(logarithms == -torch.inf, 0.0)

@@ -86,7 +86,7 @@ class JointScorer:
 
 
 def decoding_mode(model: SpeechModel, requested: DecodingMode) -> DecodingMode:
-    """Return the mode to use; 'both' becomes the one that the model has."""
+    """Return the mode to use: the only one of the model if 'both' is requested."""
     if requested == "both":
         return "both" if len(model.modes) == 2 else "ctc" if "ctc" in model.modes else "attention"
     if requested not in model.modes:

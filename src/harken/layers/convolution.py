@@ -227,7 +227,7 @@ class Convolutions(nn.Module):
 
 
 def last_elements(
-    window: Float[Tensor, "B places J"], count: int, present: Present | None
+    window: Float[Tensor, "B time J"], count: int, present: Present | None
 ) -> Float[Tensor, "B tail J"]:
     """Return the last `count` elements of each row, without the padding on its right."""
     if present is None:

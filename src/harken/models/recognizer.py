@@ -66,7 +66,7 @@ class RecognizerConfig:
 
 
 class RecognizerOutput(NamedTuple):
-    """Logits of CTC and of the decoder; None for the one that the model does not have."""
+    """Logits of CTC and of the decoder; None for the part that the model does not have."""
 
     ctc_logits: Float[Tensor, "B M V"] | None
     present: Bool[Tensor, "B M"]  # positions of `ctc_logits` that are not padding

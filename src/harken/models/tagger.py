@@ -40,7 +40,7 @@ class CBOWConfig:
 def context_means(
     vectors: Float[Tensor, "B T J"], present: Present, window: int
 ) -> Float[Tensor, "B T J"]:
-    """Return the mean of the vectors around each position without its own; zeros if none."""
+    """Return the mean of the vectors around each position, without itself; zeros if none."""
     time = vectors.shape[1]
     with_counts = torch.cat((vectors, torch.ones_like(vectors[..., :1])), dim=-1)
     with_counts = with_counts.masked_fill(~present[..., None], 0.0)
