@@ -72,6 +72,7 @@ class Stepper(Protocol[State]):
         """Return these rows; with `same_prompts`, each replaces a row of the same prompt."""
 
 
+@runtime_checkable
 class Decoder(Protocol):
     """A model that continues sequences from a state."""
 
