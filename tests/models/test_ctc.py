@@ -114,7 +114,7 @@ def test_gradients_are_those_of_pytorch_through_its_softmax(
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
 
-def test_who_needs_the_scores_afterwards_is_told() -> None:
+def test_later_use_of_the_logits_is_rejected() -> None:
     inputs = random_logs(1, 5, 3, seed=0).requires_grad_()
     bent = inputs.tanh()  # which keeps what it wrote
     loss = ctc_loss(bent, lengths_present([5], 5), *padded_texts([(1, 2)], 1), blank=0)

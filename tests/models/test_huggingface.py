@@ -89,7 +89,7 @@ def assert_token_by_token(model: GPT, vocabulary: int, time: int) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"n_inner": None}, {"activation_function": "relu"}])
 @torch.no_grad()
-def test_gpt2_scores_alike(theirs: Any, tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_gpt2_has_equal_logits(theirs: Any, tmp_path: Path, settings: dict[str, Any]) -> None:
     config = theirs.GPT2Config(**{**GPT2, **settings, "bos_token_id": 1, "eos_token_id": 1})
     reference = saved(theirs.GPT2LMHeadModel(config), tmp_path)
     read = read_folder(tmp_path, dtype=torch.float64)
@@ -104,7 +104,7 @@ def test_gpt2_scores_alike(theirs: Any, tmp_path: Path, settings: dict[str, Any]
 
 
 @torch.no_grad()
-def test_gpt2_without_a_tie_reads_its_own_head(theirs: Any, tmp_path: Path) -> None:
+def test_untied_gpt2(theirs: Any, tmp_path: Path) -> None:
     config = theirs.GPT2Config(**GPT2, tie_word_embeddings=False, bos_token_id=1, eos_token_id=1)
     reference = saved(theirs.GPT2LMHeadModel(config), tmp_path)
     model = language_model(read_folder(tmp_path, dtype=torch.float64))
@@ -146,7 +146,7 @@ LLAMAS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", LLAMAS)
 @torch.no_grad()
-def test_llama_scores_alike(theirs: Any, tmp_path: Path, kind: str) -> None:
+def test_llama_has_equal_logits(theirs: Any, tmp_path: Path, kind: str) -> None:
     reference = saved(
         theirs.LlamaForCausalLM(theirs.LlamaConfig(**{**LLAMA, **LLAMAS[kind]})), tmp_path
     )
@@ -168,7 +168,7 @@ def test_llama_scores_alike(theirs: Any, tmp_path: Path, kind: str) -> None:
 
 
 @torch.no_grad()
-def test_shards_are_read_as_one(theirs: Any, tmp_path: Path) -> None:
+def test_sharded_llama(theirs: Any, tmp_path: Path) -> None:
     reference = saved(
         theirs.LlamaForCausalLM(theirs.LlamaConfig(**LLAMA)), tmp_path, max_shard_size="6KB"
     )
@@ -279,7 +279,7 @@ def test_a_read_model_is_trained_without_touching_the_file(tmp_path: Path, famil
     assert torch.equal(read_folder(folder).model.embedding.weight + 1, model.embedding.weight)
 
 
-def test_names_of_the_first_bert_are_read(tmp_path: Path) -> None:
+def test_names_of_old_bert_checkpoints(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, "bert")
     modern = read_folder(folder)
 
@@ -298,7 +298,7 @@ def test_names_of_the_first_bert_are_read(tmp_path: Path) -> None:
         assert torch.equal(weight, old.model.state_dict()[name])
 
 
-def test_known_extras_are_left_and_listed(tmp_path: Path) -> None:
+def test_known_extras_are_listed(tmp_path: Path) -> None:
     def masks(weights: Weights) -> None:
         weights["h.0.attn.bias"] = torch.ones(1, 1, 17, 17)
         weights["h.1.attn.masked_bias"] = torch.tensor(-1e4)
@@ -315,7 +315,7 @@ def test_known_extras_are_left_and_listed(tmp_path: Path) -> None:
 
 
 @every_family
-def test_inert_settings_and_those_turned_off_are_passed_over(tmp_path: Path, family: str) -> None:
+def test_inert_and_disabled_settings_are_ignored(tmp_path: Path, family: str) -> None:
     folder = write_folder(tmp_path, family)
     plain = read_folder(folder)
     change(

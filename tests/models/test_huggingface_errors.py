@@ -24,7 +24,7 @@ def refusal(folder: Path, *words: str, error: type[UserError | Failure] = UserEr
         assert word in str(caught.value), str(caught.value)
 
 
-def test_a_tie_that_the_file_contradicts_is_refused(tmp_path: Path) -> None:
+def test_contradicted_tie_is_rejected(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, "llama")
     change(folder, tie_word_embeddings=True)
     refusal(folder, "lm_head.weight", "tie_word_embeddings")
@@ -66,7 +66,7 @@ BAD_SETTINGS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("family", "settings"), BAD_SETTINGS)
-def test_settings_that_harken_lacks_are_refused_by_name(
+def test_unsupported_settings_are_rejected(
     tmp_path: Path, family: str, settings: dict[str, Any]
 ) -> None:
     folder = write_folder(tmp_path, family)
@@ -77,13 +77,13 @@ def test_settings_that_harken_lacks_are_refused_by_name(
 
 
 @pytest.mark.parametrize("kind", ["mistral", "", None, "harken.models.encoders"])
-def test_an_unknown_model_type_is_told_the_known_ones(tmp_path: Path, kind: str | None) -> None:
+def test_unknown_model_type_is_rejected(tmp_path: Path, kind: str | None) -> None:
     folder = write_folder(tmp_path, "bert")
     change(folder, model_type=kind)
     refusal(folder, repr(kind or ""), "bert, gpt2, llama")
 
 
-def test_a_model_type_that_is_no_string_is_refused(tmp_path: Path) -> None:
+def test_model_type_must_be_a_string(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, "bert")
     change(folder, model_type=["bert"])
     refusal(folder, "'model_type'", "a string")
@@ -156,7 +156,7 @@ BAD_WEIGHTS: list[tuple[Callable[[Weights], object], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("alter", "words"), BAD_WEIGHTS)
-def test_weights_that_do_not_fit_are_refused_by_name(
+def test_wrong_weights_are_rejected(
     tmp_path: Path, alter: Callable[[Weights], object], words: tuple[str, ...]
 ) -> None:
     folder = write_folder(tmp_path, "bert")
@@ -174,7 +174,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(
     ],
 )
 @pytest.mark.timeout(20)
-def test_sizes_beyond_the_file_cost_nothing(
+def test_sizes_larger_than_the_file_are_rejected_early(
     tmp_path: Path, family: str, settings: dict[str, Any], word: str
 ) -> None:
     folder = write_folder(tmp_path, family)
@@ -182,7 +182,7 @@ def test_sizes_beyond_the_file_cost_nothing(
     refusal(folder, word)
 
 
-def test_llama_without_a_head_says_which_tensor_it_lacks(tmp_path: Path) -> None:
+def test_missing_head_is_named(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, "llama")
     change_weights(folder, lambda weights: weights.pop("lm_head.weight"))
     refusal(folder, "'lm_head.weight'")
@@ -202,7 +202,7 @@ def sharded(folder: Path) -> Path:
     return folder
 
 
-def test_shards_by_hand(tmp_path: Path) -> None:
+def test_shards_equal_the_whole_file(tmp_path: Path) -> None:
     whole = read_folder(write_folder(tmp_path / "whole", "bert"))
     parts = read_folder(sharded(tmp_path / "parts"))
     assert parts.used == whole.used

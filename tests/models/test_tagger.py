@@ -114,7 +114,7 @@ def test_each_word_has_its_own_spelling(view: str) -> None:
 
 
 @torch.no_grad()
-def test_the_convolved_view_is_the_loudest_place() -> None:
+def test_character_cnn_by_the_formula() -> None:
     """relu(max over places of b + sum over Δ of W[Δ] x[t + Δ]), zeros beyond the word."""
     for kernel in (1, 2, 3, 5):
         config = CharacterCNNConfig(width=7, embedding_width=3, kernel=kernel)
@@ -137,7 +137,7 @@ def test_the_convolved_view_is_the_loudest_place() -> None:
 
 
 @torch.no_grad()
-def test_the_recurrent_view_agrees_with_pytorch() -> None:
+def test_character_lstm_agrees_with_pytorch() -> None:
     config = CharacterLSTMConfig(width=10, embedding_width=3)
     view = CharacterLSTM(config, CHARACTERS).double()
     oracle = nn.LSTM(3, 5, batch_first=True, bidirectional=True).double()
@@ -233,7 +233,7 @@ def test_length_is_that_of_the_body() -> None:
         ({"width": 15, "encoder": GRUConfig(direction="both")}, "even"),
     ],
 )
-def test_choices_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:
+def test_incompatible_choices_are_rejected(change: dict[str, object], message: str) -> None:
     config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=BODIES["tanh"])
     with pytest.raises(ValueError, match=message):
         replace(config, **change)  # type: ignore[arg-type]
