@@ -25,7 +25,7 @@ class Beam(NamedTuple):
 
     tokens: Int[Tensor, "rows beam max_tokens"]
     log_prob: Float[Tensor, "rows beam"]
-    score: Float[Tensor, "rows beam"]  # -inf unless finished
+    score: Float[Tensor, "rows beam"]  # of finished hypotheses; -inf for no hypothesis
 
     def take(self, indices: Int[Tensor, "rows taken"]) -> "Beam":
         """Return the hypotheses at these indices of each row."""
@@ -68,7 +68,6 @@ def beam_search(
     check_nbest(beam, nbest)
     logits, state = stepper.prefill(prompts, present)
     rows = torch.arange(len(logits), device=logits.device)
-
     tokens = rows.new_full((len(rows), nbest, max_tokens), end)
     zeros = torch.zeros_like(tokens[..., 0], dtype=torch.float64)
     finished = Beam(tokens, zeros, torch.full_like(zeros, -torch.inf))
