@@ -21,7 +21,7 @@ from harken.layers.norm import NormConfig
 
 @runtime_checkable
 class Block(Protocol):
-    """A block with self-attention whose output is the sum of its input and of its parts' outputs."""
+    """A block with self-attention that adds the outputs of its parts to its input."""
 
     attention: MultiHead
     attention_is_first: bool  # whether attention reads the input of the block
