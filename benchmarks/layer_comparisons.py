@@ -19,7 +19,7 @@ from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import NoPositionConfig
 from harken.attention.relative import PositionSizes, RotaryConfig
 from harken.attention.scores import TransformerXLConfig
-from harken.layers.conformer import ConformerConfig
+from harken.layers.conformer import ConformerBlock, ConformerEncoderConfig
 from harken.layers.convolution import (
     CausalConvolutionConfig,
     ConvPyramidConfig,
@@ -30,7 +30,7 @@ from harken.layers.frontends import Conv2dSubsamplingConfig, grid
 from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.layers.spatial import SpatialConfig
-from harken.layers.transformer import Memory, TransformerConfig
+from harken.layers.transformer import TransformerConfig
 
 Run = Callable[[Tensor], Tensor]
 
@@ -123,7 +123,7 @@ def decoder_comparison(sizes: Sizes) -> Iterator[Comparison]:
         "Transformer decoder block",
         "nn.TransformerDecoderLayer",
         layer,
-        lambda x: layer(x, context, None, Memory(layer.cross.project_kv(memory), cross_context))[0],
+        lambda x: layer(x, context, None, layer.cross.project_kv(memory), cross_context)[0],
         reference,
         lambda x: reference(x, memory, tgt_mask=mask, tgt_is_causal=True),
     )
@@ -223,9 +223,13 @@ def transformers_comparisons(sizes: Sizes) -> Iterator[Comparison]:
     conformer_reference = conformer.Wav2Vec2ConformerEncoderLayer(config)
     embed = conformer.Wav2Vec2ConformerRelPositionalEmbedding(config)
     sinusoids = embed(torch.zeros(1, length, width))
-    conformer_block = ConformerConfig(
-        attention=MultiHeadConfig(heads=heads, bias=True, score=TransformerXLConfig())
-    ).build(width, length)
+    conformer_config = ConformerEncoderConfig(
+        attention=MultiHeadConfig(heads=heads, bias=True, score=TransformerXLConfig()),
+        max_length=length,
+        kernel=31,
+        dropout=0.0,
+    )
+    conformer_block = ConformerBlock(conformer_config, width)
     unmasked = positions_context(length, NO_MASK)
     yield Comparison(
         "Conformer block",

@@ -116,8 +116,8 @@ def test_a_text_is_cut_to_what_the_model_reads(saved: Any) -> None:
     foreign = load_huggingface(folder, "cpu")
     example = foreign.attention("the river " * 50)
     (view,) = example.views
-    assert len(view.keys) == foreign.model.length
-    own = foreign.model.length - (2 if kind == "Bert" else 0)
+    assert len(view.keys) == foreign.model.max_length
+    own = foreign.model.max_length - (2 if kind == "Bert" else 0)
     assert example.truncation == Truncation(kept=own, total=100, part="first")
     assert foreign.attention(TEXT).truncation is None
     assert kind != "Bert" or view.keys[-1] == "[SEP]"  # the ends stay

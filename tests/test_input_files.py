@@ -23,7 +23,7 @@ from harken.formats.sound import read_sound, signal_of, sound_seconds
 from harken.formats.speech_folders import read_speech_folder
 from harken.formats.text import read_lines, read_whole
 from harken.inspection.store import open_recording
-from harken.models.huggingface_files import stored_in
+from harken.models.huggingface_files import stored_tensors
 from harken.recipe import Recipe
 from harken.training.checkpoint import check_digests, load_weights
 
@@ -49,7 +49,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "Kaldi": ("text", read_speech_folder),
     "Hugging Face config": ("config.json", load_huggingface),
-    "Hugging Face weights": ("model.safetensors", stored_in),
+    "Hugging Face weights": ("model.safetensors", stored_tensors),
     "recording": ("index.json", open_recording),
     "manifest of a run": ("manifest.json", lambda folder: check_digests(folder, ["a"])),
 }
@@ -155,7 +155,7 @@ def test_safetensors_headers_are_checked_before_the_library_reads_them(
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
     assert reason in refusal(load_weights, path)
-    assert reason in refusal(stored_in, tmp_path)
+    assert reason in refusal(stored_tensors, tmp_path)
 
 
 def test_json_of_too_many_values_or_digits_is_refused(tmp_path: Path) -> None:

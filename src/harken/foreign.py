@@ -128,6 +128,6 @@ def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> Hu
     prepare(chosen)
     read = read_folder(folder)
     read.model.to(chosen).eval()
-    assert read.model.length is not None, "folders name the length of their model"
-    tokenizer.enable_truncation(read.model.length)
+    assert read.model.max_length is not None, "folders name the length of their model"
+    tokenizer.enable_truncation(read.model.max_length)
     return HuggingFaceModel(folder=folder, read=read, tokenizer=tokenizer)

@@ -82,7 +82,7 @@ class Unrolled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.cells = TanhConfig(layers=LAYERS).build_cell(WIDTH, WIDTH)
+        self.cells = TanhConfig(layers=LAYERS, hidden=WIDTH).build(WIDTH)
         self.reader = nn.Linear(WIDTH, VOCABULARY, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:

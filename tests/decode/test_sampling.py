@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from small_steppers import Tables, numbered
 
-from harken.decode.sampling import greedy_search, pick, sample, truncated_probs, uniform_numbers
+from harken.decode.sampling import greedy_search, pick, truncated_probs, uniform_numbers
+from harken.decode.search import SearchConfig, sample
 from harken.decode.stepper import TokenHypothesis
 
 END = 1
@@ -31,11 +32,8 @@ def drawn(
         tables,
         torch.tensor(numbers)[:, None],
         torch.ones(len(numbers), 1).bool(),
+        SearchConfig(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed),
         keys=[(number, 3) for number in numbers],
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
         end=END,
         max_tokens=tables.max_tokens,
         nbest=nbest,

@@ -48,7 +48,7 @@ def model_of(position=None, score=None, norm="layer", place="pre", **choices) ->
 
 
 def sites(model: GPT):
-    return stack_sites(model.stack, model.position, model.length, model.mask_kind)
+    return stack_sites(model.stack, model.position, model.max_length, model.mask_kind)
 
 
 @torch.no_grad()

@@ -31,9 +31,10 @@ from harken.inspection.ablation import (
     with_outputs,
 )
 from harken.inspection.record import record
+from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.spatial import SpatialConfig
 from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
-from harken.models.encoders import ConformerEncoderConfig, TransformerEncoderConfig
+from harken.models.encoders import TransformerEncoderConfig
 from harken.models.gpt import GPTConfig
 from harken.models.seq2seq import DecoderConfig, EncoderDecoder, EncoderDecoderConfig
 from small_models import (
@@ -249,7 +250,9 @@ def test_an_rnn_decoder_without_attention_has_a_zero_context() -> None:
         result, _ = model.decoder._step_word(model.decoder.embedding(tokens), state)
     decoder = model.decoder
     nothing = torch.zeros(2, model.encoder.width).double()
-    expected, _ = decoder.cell(torch.cat((nothing, decoder.embedding(tokens)), dim=-1), state.cell)
+    expected, _ = decoder.cell.step(
+        torch.cat((nothing, decoder.embedding(tokens)), dim=-1), state.cell
+    )
     assert torch.equal(result, expected)
 
 

@@ -11,7 +11,7 @@ from harken.attention.masks import NO_MASK, build_mask, padding_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.scores import ScaledConfig, TransformerXLConfig
 from harken.inspection.record import record
-from harken.layers.conformer import ConformerBlock, ConformerConfig, MaskedBatchNorm
+from harken.layers.conformer import ConformerBlock, ConformerEncoderConfig, MaskedBatchNorm
 from harken.layers.feedforward import FeedForwardConfig
 
 BATCH, TIME, WIDTH, HEADS, INNER, KERNEL = 3, 11, 14, 2, 17, 5
@@ -19,14 +19,15 @@ LENGTHS = [11, 6, 1]
 
 
 def built(norm: str = "batch", dropout: float = 0.0, score: Any = None) -> ConformerBlock:
-    block = ConformerConfig(
+    config = ConformerEncoderConfig(
+        max_length=TIME,
         attention=MultiHeadConfig(heads=HEADS, bias=True, score=score or TransformerXLConfig()),
         feedforward=FeedForwardConfig(activation="silu", inner=INNER),
         kernel=KERNEL,
         convolution_norm=norm,
         dropout=dropout,
-    ).build(WIDTH, TIME)
-    return stirred(block).double().eval()
+    )
+    return stirred(ConformerBlock(config, WIDTH)).double().eval()
 
 
 def stirred(module: Any) -> Any:
@@ -174,7 +175,7 @@ def test_the_convolution_part_by_the_formula() -> None:
             assert_close(ours[row, t], written, rtol=0, atol=1e-12)
 
 
-def test_the_norm_over_a_batch_counts_what_is_present() -> None:
+def test_batch_norm_ignores_padding() -> None:
     norm = stirred(MaskedBatchNorm(WIDTH)).double().train()
     before = norm.running_mean.clone(), norm.running_var.clone()
     inputs, present = some_frames(), up_to(LENGTHS)
@@ -190,7 +191,7 @@ def test_the_norm_over_a_batch_counts_what_is_present() -> None:
 
 
 @pytest.mark.parametrize("present", [None, torch.tensor([[True, False, False]])])
-def test_a_batch_of_one_frame_is_judged_by_the_frames_before(present: Tensor | None) -> None:
+def test_batch_of_one_frame_uses_running_statistics(present: Tensor | None) -> None:
     norm = stirred(MaskedBatchNorm(WIDTH)).double()
     state = {name: value.clone() for name, value in norm.state_dict().items()}
     inputs = torch.randn(1, 1 if present is None else 3, WIDTH, dtype=torch.float64)
@@ -209,7 +210,7 @@ def test_gradients_reach_every_weight() -> None:
     assert (inputs.grad[~present] == 0).all() and (inputs.grad[present] != 0).all()
 
 
-def test_attention_can_be_looked_at() -> None:
+def test_attention_is_recorded() -> None:
     block, present = built(), up_to(LENGTHS)
     with record(block) as seen:
         block(some_frames(), among(present), present)
@@ -220,7 +221,7 @@ def test_attention_can_be_looked_at() -> None:
     assert (weights.movedim(-1, 1)[~present] == 0).all()
 
 
-def test_a_mask_over_time_is_kept_by_attention_while_the_kernel_sees_both_sides() -> None:
+def test_mask_restricts_attention_but_not_the_kernel() -> None:
     block, inputs, slots = built("layer"), some_frames(), torch.arange(TIME)[None]
     causal = build_mask("causal", slots, slots)
     context = AttentionContext(mask=causal, query_positions=slots, key_positions=slots)
@@ -230,7 +231,7 @@ def test_a_mask_over_time_is_kept_by_attention_while_the_kernel_sees_both_sides(
     assert (moved[:6] == 0).all() and (moved[6:] > 1e-6).all()  # 8 less half the kernel
 
 
-def test_dropout_falls_on_what_is_added_and_not_on_the_stream() -> None:
+def test_dropout_applies_to_residual_branches_only() -> None:
     block, inputs = built(dropout=1 - 1e-9), some_frames()
     centered = inputs - inputs.mean(dim=-1, keepdim=True)
     normed = centered / (centered.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt()
@@ -239,6 +240,6 @@ def test_dropout_falls_on_what_is_added_and_not_on_the_stream() -> None:
     assert (block.eval()(inputs, among(None)) - stream).abs().max() > 1e-3
 
 
-def test_an_even_kernel_is_refused() -> None:
+def test_even_kernel_is_rejected() -> None:
     with pytest.raises(ValueError, match="expected an odd number, got 4"):
-        ConformerConfig(kernel=4)
+        ConformerEncoderConfig(kernel=4)

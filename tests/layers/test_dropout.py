@@ -6,7 +6,7 @@ from harken.layers.dropout import LEVELS, Dropout
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.75])
-def test_as_many_fall_as_asked_and_the_mean_stays(share: float) -> None:
+def test_dropped_fraction_and_mean(share: float) -> None:
     torch.manual_seed(0)
     ones = torch.ones(701, 1009, dtype=torch.float64)
     dropped = Dropout(share)(ones)
@@ -17,7 +17,7 @@ def test_as_many_fall_as_asked_and_the_mean_stays(share: float) -> None:
     assert len(kept) == 1 and kept.item() == pytest.approx(1 / (1 - share), rel=1 / LEVELS / 0.2)
 
 
-def test_neighbors_fall_independently() -> None:
+def test_elements_are_dropped_independently() -> None:
     """Four elements share one draw of 64 bits: each pair of places must still be independent."""
     torch.manual_seed(1)
     fallen = (Dropout(0.5)(torch.ones(200_000, 4)) == 0).double()
@@ -37,7 +37,7 @@ def test_any_count_of_elements(count: int) -> None:
     assert Dropout(0.5)(torch.ones(count, 1)).shape == (count, 1)
 
 
-def test_the_seed_decides() -> None:
+def test_seed_determines_the_mask() -> None:
     def drawn(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
         return Dropout(0.5)(torch.ones(11, 13))
@@ -46,7 +46,7 @@ def test_the_seed_decides() -> None:
     assert (drawn(3) != drawn(4)).any()
 
 
-def test_nothing_falls_outside_training_or_without_a_share() -> None:
+def test_inactive_in_evaluation_or_at_zero() -> None:
     inputs = torch.randn(5, 7)
     assert Dropout(0.0)(inputs) is inputs
     assert Dropout(0.9).eval()(inputs) is inputs

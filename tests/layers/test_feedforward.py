@@ -56,16 +56,6 @@ def test_each_token_on_its_own_by_the_formula(activation: str) -> None:
             assert ours[b, t].tolist() == pytest.approx(wanted, abs=1e-12)
 
 
-def test_by_hand() -> None:
-    layer = FeedForwardConfig(activation="relu", expansion=2.0).build(1)
-    with torch.no_grad():
-        layer.up_proj.weight.copy_(torch.tensor([[1.0], [-1.0]]))
-        layer.up_proj.bias.copy_(torch.tensor([0.5, 0.0]))
-        layer.down_proj.weight.copy_(torch.tensor([[2.0, 10.0]]))
-        layer.down_proj.bias.copy_(torch.tensor([-1.0]))
-    assert layer(torch.tensor([[[3.0], [-4.0]]])).flatten().tolist() == [6.0, 39.0]
-
-
 @pytest.mark.parametrize(("expansion", "inner"), [(4.0, 20), (2.2, 11), (8 / 3, 13), (0.3, 2)])
 def test_the_inner_width_is_rounded(expansion: float, inner: int) -> None:
     assert built("swiglu", expansion).up_proj.out_features == inner

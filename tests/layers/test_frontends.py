@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -111,7 +110,7 @@ def test_padding_of_speech_gets_no_gradient(factor: int) -> None:
 
 
 @pytest.mark.parametrize("factor", FACTORS)
-def test_a_token_of_speech_stands_in_the_middle_of_what_it_saw(factor: int) -> None:
+def test_speech_token_is_centered_in_its_receptive_field(factor: int) -> None:
     front, time = speech(factor), 41
     frames = torch.randn(1, time, FEATURES, dtype=torch.float64, requires_grad=True)
     nn.init.constant_(front.first.bias, 50.0)  # past the bend, so that every path is open
@@ -126,20 +125,6 @@ def test_a_token_of_speech_stands_in_the_middle_of_what_it_saw(factor: int) -> N
 
 
 @torch.no_grad()
-def test_patches_equal_a_loop() -> None:
-    front = drawn(IMAGES["patch"].build(SIZES, WIDTH))
-    images = torch.randn(BATCH, 2, 6, 15, dtype=torch.float64)
-    ours = front(images)
-    assert (front.columns, front.rows) == (5, 2)
-    assert ours.coordinates.shape == (1, 10, 2) and ours.present is None
-    for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
-        assert t == 5 * y + x
-        square = images[:, :, 3 * y : 3 * y + 3, 3 * x : 3 * x + 3].flatten(1)
-        expected = square @ front.proj.weight.T + front.proj.bias
-        assert_close(ours.tokens[:, t], expected, rtol=0, atol=1e-12)
-
-
-@torch.no_grad()
 def test_patches_agree_with_hugging_face() -> None:
     vit = pytest.importorskip("transformers.models.vit.modeling_vit")
     config = vit.ViTConfig(image_size=(6, 15), patch_size=3, num_channels=2, hidden_size=WIDTH)
@@ -151,7 +136,7 @@ def test_patches_agree_with_hugging_face() -> None:
     assert_close(ours(images).tokens, theirs(images), rtol=0, atol=1e-12)
 
 
-def test_pictures_with_pixels_that_no_patch_sees_are_refused() -> None:
+def test_images_that_do_not_divide_into_patches_are_rejected() -> None:
     config = PatchEmbeddingConfig(patch=3)
     with pytest.raises(UserError, match="15 x 7 pixels does not divide into squares of 3"):
         config.build(ImageSizes(channels=2, columns=15, rows=7), WIDTH)
@@ -169,20 +154,19 @@ def test_the_small_cnn_by_the_formula(kernel: int) -> None:
     config = ConvStemConfig(channels=(5, 11), kernel=kernel)
     front = drawn(config.build(SIZES, WIDTH))
     images = torch.randn(BATCH, 2, 6, 15, dtype=torch.float64)
-    features, ours = front.features(images), front(images)
-    assert features.shape == (BATCH, 4, 2, 11) and (front.columns, front.rows) == (4, 2)
+    ours = front(images)
+    assert (front.columns, front.rows) == (4, 2)
     for row in range(BATCH):
         planes = images[row]
         for layer in front.convolutions:
             planes = convolved(planes, layer, (2, 2))
         for t, (x, y) in enumerate(ours.coordinates[0].tolist()):
-            assert_close(features[row, x, y], planes[:, y, x], rtol=0, atol=1e-11)
             expected = front.places.proj.weight @ planes[:, y, x] + front.places.proj.bias
             assert_close(ours.tokens[row, t], expected, rtol=0, atol=1e-11)
 
 
 @torch.no_grad()
-def test_every_place_of_a_map_is_a_token() -> None:
+def test_every_position_of_a_map_is_a_token() -> None:
     front = drawn(IMAGES["features"].build(ImageSizes(channels=11, columns=5, rows=3), WIDTH))
     maps = torch.randn(BATCH, 5, 3, 11, dtype=torch.float64)
     ours = front(maps)
@@ -193,7 +177,7 @@ def test_every_place_of_a_map_is_a_token() -> None:
         assert_close(ours.tokens[:, t], expected, rtol=0, atol=1e-12)
 
 
-def test_places_and_maps_are_two_ways_to_say_the_same() -> None:
+def test_as_map_inverts_as_tokens() -> None:
     maps, places = torch.randn(BATCH, 5, 3, 11), grid(5, 3, torch.device("cpu"))
     tokens = as_tokens(maps)
     assert torch.equal(tokens, maps[:, places[0, :, 0], places[0, :, 1]])
@@ -201,7 +185,7 @@ def test_places_and_maps_are_two_ways_to_say_the_same() -> None:
 
 
 @pytest.mark.parametrize("kind", ["patch", "convolution"])
-def test_a_token_of_a_picture_stands_in_the_middle_of_what_it_saw(kind: str) -> None:
+def test_image_token_is_centered_in_its_receptive_field(kind: str) -> None:
     sizes = ImageSizes(channels=2, columns=36, rows=24)
     front = drawn(IMAGES[kind].build(sizes, WIDTH))
     for name, parameter in front.named_parameters():
@@ -231,7 +215,7 @@ def test_gradients_reach_every_weight(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", IMAGES)
-def test_a_smaller_picture_has_the_first_places(kind: str) -> None:
+def test_smaller_images(kind: str) -> None:
     """What is built for the largest serves the others: only the rim's convolutions differ."""
     front = drawn(IMAGES[kind].build(SIZES, WIDTH))
     shape = (BATCH, 15, 6, 2) if kind == "features" else (BATCH, 2, 6, 15)
@@ -248,20 +232,8 @@ def test_a_smaller_picture_has_the_first_places(kind: str) -> None:
     assert compared == inner * front.rows
 
 
-def test_padding_would_change_something_if_it_were_not_masked() -> None:
-    """The test above can fail: with frames beyond the end let in, tokens move."""
-    front = speech(4)
-    frames = torch.randn(1, 9, FEATURES, dtype=torch.float64)
-    inside = torch.arange(9)[None] < 6
-    let_in = front(frames).tokens[:, :2]
-    assert (let_in - front(frames, inside).tokens[:, :2]).abs().max() > 1e-3
-    assert_close(
-        front(F.pad(frames[:, :6], (0, 0, 0, 3)), inside).tokens, front(frames, inside).tokens
-    )
-
-
 @pytest.mark.parametrize(
     "config", [Conv2dSubsamplingConfig(channels=3, subsampling=2), *IMAGES.values()], ids=repr
 )
-def test_a_recipe_can_say_it(config: Any) -> None:
+def test_configs_load_from_toml(config: Any) -> None:
     assert loads(type(config), dumps(config), base=Path()) == config

@@ -33,23 +33,23 @@ def test_values_and_gradients_are_pytorchs(
 
 
 @pytest.mark.parametrize("cached", [1, 20, 33, 1 << 18])
-def test_parts_are_no_matter(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_the_split(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scores, targets, weights = drawn(7, 11, 0)
     found = []
     for together in (1 << 18, cached):
-        monkeypatch.setattr(module, "CACHED", together)
+        monkeypatch.setattr(module, "CPU_ELEMENTS", together)
         losses = cross_entropy_(scores * 1, targets, 0.1)
         found.append((losses.detach(), *torch.autograd.grad((losses * weights).sum(), scores)))
     for actual, other in zip(*found, strict=True):
         assert torch.equal(actual, other)
 
 
-def test_a_chance_of_nearly_nothing_is_no_infinity() -> None:
+def test_tiny_probabilities_are_finite() -> None:
     scores = torch.tensor([[0.0, 500.0], [-500.0, 500.0]])
     assert cross_entropy_(scores, torch.tensor([0, 0])).tolist() == [500.0, 1000.0]
 
 
-def test_few_bits_are_made_more() -> None:
+def test_half_precision_is_converted() -> None:
     scores = torch.randn(3, 5).bfloat16()
     actual = cross_entropy_(scores.clone(), torch.tensor([0, 1, 2]))
     expected = F.cross_entropy(scores.float(), torch.tensor([0, 1, 2]), reduction="none")
@@ -57,7 +57,7 @@ def test_few_bits_are_made_more() -> None:
     torch.testing.assert_close(actual, expected)
 
 
-def test_the_scores_are_all_it_holds() -> None:
+def test_memory_is_that_of_the_logits() -> None:
     """Bytes that PyTorch's allocator gave out and had not got back, at the most."""
     states = torch.randn(512, 8, requires_grad=True)
     reader, targets = torch.randn(1 << 14, 8), torch.randint(1 << 14, (512,))
@@ -71,7 +71,7 @@ def test_the_scores_are_all_it_holds() -> None:
     assert theirs.peak > 2.5 * scores
 
 
-def test_who_needs_the_scores_afterwards_is_told() -> None:
+def test_later_use_of_the_logits_is_rejected() -> None:
     inputs = torch.randn(3, 5, requires_grad=True)
     bent = inputs.exp()  # which keeps what it wrote
     loss = cross_entropy_(bent, torch.tensor([0, 1, 2])).sum()

@@ -21,7 +21,6 @@ from harken.layers.recurrent import (
     RecurrentConfig,
     RecurrentState,
     TanhConfig,
-    join_layers,
 )
 
 BATCH, TIME, WIDTH, HIDDEN, LAYERS = 2, 7, 5, 3, 2
@@ -63,41 +62,6 @@ def assert_same(ours: Any, theirs: Any, tolerance: float = 1e-12) -> None:
     assert_close(ours, theirs, rtol=0, atol=tolerance)
 
 
-def step(kind: str, layer: nn.RNNBase, token: Tensor, hidden: Tensor, cell: Tensor) -> Any:
-    """One step as it stands on paper, for one row; PyTorch stacks the gates in this order."""
-    if kind == "tanh":
-        U, V = layer.weight_ih_l0, layer.weight_hh_l0
-        return torch.tanh(U @ token + V @ hidden), cell
-    from_token = layer.weight_ih_l0 @ token + layer.bias_ih_l0
-    from_state = layer.weight_hh_l0 @ hidden + layer.bias_hh_l0
-    if kind == "gru":
-        (rx, zx, nx), (rh, zh, nh) = from_token.chunk(3), from_state.chunk(3)
-        r, z = torch.sigmoid(rx + rh), torch.sigmoid(zx + zh)
-        return (1 - z) * torch.tanh(nx + r * nh) + z * hidden, cell
-    i, f, g, o = (from_token + from_state).chunk(4)
-    cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(cell), cell
-
-
-@every_kind
-@torch.no_grad()
-def test_one_layer_by_the_formula(kind: str) -> None:
-    recurrent, inputs = built(kind, layers=1), some_inputs()
-    began = some_state(kind, layers=1)
-    outputs, state = recurrent(inputs, None, began)
-    for b in range(BATCH):
-        hidden = began.hidden[b, 0]
-        cell = torch.zeros(HIDDEN) if began.cell is None else began.cell[b, 0]
-        for t in range(TIME):
-            hidden, cell = step(kind, recurrent.forwards[0], inputs[b, t], hidden, cell)
-            assert_same(outputs[b, t], hidden)
-        assert_same(state.hidden[b, 0], hidden)
-        if kind == "lstm":
-            assert_same(state.cell[b, 0], cell)
-        else:
-            assert state.cell is None
-
-
 def pytorchs(kind: str, ours: Recurrent, both: bool) -> nn.RNNBase:
     """All layers in one module of theirs, with our weights."""
     theirs = THEIRS[kind](
@@ -135,7 +99,7 @@ def test_agrees_with_pytorch_in_values_and_gradients(kind: str, both: bool) -> N
 
 
 @every_kind
-def test_backward_is_forward_on_rows_turned_round(kind: str) -> None:
+def test_backward_equals_forward_on_reversed_rows(kind: str) -> None:
     forward, backward = built(kind), built(kind, direction="backward")
     backward.backwards.load_state_dict(forward.forwards.state_dict())
     inputs = some_inputs()
@@ -143,13 +107,6 @@ def test_backward_is_forward_on_rows_turned_round(kind: str) -> None:
     turned, expected = forward(inputs.flip(1))
     assert_same(outputs, turned.flip(1))
     assert_same(state, expected)
-
-
-@every_kind
-def test_the_last_state_from_the_right_is_that_of_the_first_token(kind: str) -> None:
-    recurrent, present = built(kind, direction="backward"), up_to([TIME, 4], TIME)
-    outputs, state = recurrent(some_inputs(), present)
-    assert_same(state.hidden[:, -1], outputs[:, 0])
 
 
 @every_direction
@@ -191,9 +148,7 @@ def scalar(outputs: Tensor, state: RecurrentState) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @every_direction
 @every_kind
-def test_what_stands_at_padding_is_never_looked_at(
-    kind: str, direction: str, dtype: torch.dtype
-) -> None:
+def test_values_at_padding_are_ignored(kind: str, direction: str, dtype: torch.dtype) -> None:
     recurrent, present = built(kind, direction=direction).to(dtype), up_to([TIME, 3], TIME)
     inputs = some_inputs().to(dtype)
     spoilt = inputs.masked_fill(~present[..., None], float("nan")).requires_grad_()
@@ -219,7 +174,7 @@ def test_a_row_without_tokens_keeps_its_state(kind: str) -> None:
 
 
 @pytest.mark.parametrize("padding", [1, 4, 300])
-def test_an_lstm_rests_however_long_the_padding(padding: int) -> None:
+def test_lstm_state_does_not_change_at_padding(padding: int) -> None:
     recurrent, inputs = built("lstm").float(), some_inputs().float()
     _, alone = recurrent(inputs)
     longer = torch.cat((inputs, torch.zeros(BATCH, padding, WIDTH)), dim=1)
@@ -229,23 +184,7 @@ def test_an_lstm_rests_however_long_the_padding(padding: int) -> None:
 
 @every_kind
 @torch.no_grad()
-def test_later_tokens_change_nothing_earlier(kind: str) -> None:
-    forward, backward = built(kind).float(), built(kind, direction="backward").float()
-    inputs = some_inputs().float()
-    for first in range(1, TIME):
-        changed = inputs.clone()
-        changed[:, first] += 1.0
-        before, after = forward(inputs)[0], forward(changed)[0]
-        assert torch.equal(before[:, :first], after[:, :first])
-        assert (before[:, first:] != after[:, first:]).any(dim=-1).all()
-        before, after = backward(inputs)[0], backward(changed)[0]
-        assert torch.equal(before[:, first + 1 :], after[:, first + 1 :])
-        assert (before[:, : first + 1] != after[:, : first + 1]).any(dim=-1).all()
-
-
-@every_kind
-@torch.no_grad()
-def test_pieces_equal_the_whole(kind: str) -> None:
+def test_chunks_equal_the_whole_row(kind: str) -> None:
     recurrent = built(kind)
 
     @given(st.integers(0, 2**31), st.sets(st.integers(1, TIME - 1)))
@@ -267,7 +206,7 @@ def test_pieces_equal_the_whole(kind: str) -> None:
 
 @every_kind
 @torch.no_grad()
-def test_unequal_rows_go_on_from_where_each_ended(kind: str) -> None:
+def test_rows_of_different_lengths_continue(kind: str) -> None:
     recurrent = built(kind)
     inputs, later = some_inputs(3), some_inputs(3, 4)
     _, state = recurrent(inputs, up_to([TIME, 2, 5], TIME))
@@ -282,15 +221,13 @@ def test_unequal_rows_go_on_from_where_each_ended(kind: str) -> None:
 
 
 @every_kind
-def test_a_cell_loads_from_a_sequence_and_equals_it(kind: str) -> None:
+def test_steps_equal_whole_rows(kind: str) -> None:
     recurrent = built(kind)
-    cell = config(kind).build_cell(WIDTH, HIDDEN).double()
-    cell.load_state_dict(recurrent.state_dict(), strict=True)
     inputs, state = some_inputs().requires_grad_(), some_state(kind)
     whole, expected = recurrent(inputs, None, state)
     steps = []
     for t in range(TIME):
-        output, state = cell(inputs[:, t], state)
+        output, state = recurrent.step(inputs[:, t], state)
         steps.append(output)
     outputs = torch.stack(steps, dim=1)
     assert_same(outputs, whole)
@@ -303,37 +240,24 @@ def test_a_cell_loads_from_a_sequence_and_equals_it(kind: str) -> None:
 
 
 @every_kind
-def test_a_decoder_goes_on_from_a_right_to_left_encoder(kind: str) -> None:
-    encoder = built(kind, direction="backward")
-    cell = drawn(config(kind).build_cell(11, HIDDEN))
-    inputs = some_inputs().requires_grad_()
-    _, state = encoder(inputs, up_to([TIME, 4], TIME))
-    output, _ = cell(torch.randn(BATCH, 11, dtype=torch.float64), state)
-    (gradient,) = torch.autograd.grad(output.sum(), inputs)
-    assert torch.equal(gradient.any(dim=-1), up_to([TIME, 4], TIME))
-
-
-@every_kind
 def test_no_state_is_a_state_of_zeros(kind: str) -> None:
     recurrent, inputs = built(kind), some_inputs()
     began = recurrent.init_state(BATCH)
     assert not any(part.any() for part in began if part is not None)
     assert_same(recurrent(inputs, None, began)[1], recurrent(inputs)[1])
-    cell = config(kind).build_cell(WIDTH, HIDDEN).double()
-    assert_same(cell.init_state(BATCH), began)
 
 
 @pytest.mark.parametrize("direction", ["backward", "both"])
-def test_a_state_cannot_enter_from_the_end(direction: str) -> None:
+def test_backward_layers_reject_states(direction: str) -> None:
     recurrent = built("gru", direction=direction)
     _, state = recurrent(some_inputs())
     with pytest.raises(AssertionError, match="cannot have a past"):
         recurrent(some_inputs(), None, state)
-    with pytest.raises(AssertionError, match="runs forward"):
-        config("gru", direction=direction).build_cell(WIDTH, HIDDEN)
+    with pytest.raises(AssertionError, match="only forward"):
+        recurrent.step(some_inputs()[:, 0], state)
 
 
-def test_padding_must_stand_on_the_right() -> None:
+def test_padding_must_be_on_the_right() -> None:
     present = up_to([TIME, 4], TIME).flip(1)
     with pytest.raises(AssertionError, match="on the right"):
         built("gru")(some_inputs(), present)
@@ -354,7 +278,7 @@ def test_widths(kind: str) -> None:
         make(direction="both").build(5)
 
 
-def test_dropout_falls_between_layers_and_nowhere_else() -> None:
+def test_dropout_applies_between_layers_only() -> None:
     inputs = some_inputs()
     for layers in (1, 2):
         recurrent = built("tanh", layers=layers, dropout=1 - 1e-9).train()
@@ -363,9 +287,9 @@ def test_dropout_falls_between_layers_and_nowhere_else() -> None:
         assert_same(state.layer(0), expected.layer(0))
         assert outputs.any() == (layers == 1)  # a second layer without offsets reads only zeros
         assert kept.any()
-    cell = drawn(config("tanh", dropout=1 - 1e-9).build_cell(WIDTH, HIDDEN))
-    assert not cell.train()(inputs[:, 0], cell.init_state(BATCH))[0].any()
-    assert cell.eval()(inputs[:, 0], cell.init_state(BATCH))[0].any()
+    state = recurrent.init_state(BATCH)
+    assert not recurrent.train().step(inputs[:, 0], state)[0].any()
+    assert recurrent.eval().step(inputs[:, 0], state)[0].any()
 
 
 @every_direction
@@ -385,13 +309,8 @@ def test_gradients_flow_from_every_output_to_every_token_it_has_read(
         assert torch.equal(gradient.any(dim=-1), read)
 
 
-def test_layers_are_joined_in_their_order() -> None:
-    state = some_state("lstm", layers=3)
-    assert_same(join_layers([state.layer(depth) for depth in range(3)]), state, 0.0)
-
-
 @every_kind
-def test_a_recipe_names_the_kind(kind: str) -> None:
+def test_configs_load_from_toml(kind: str) -> None:
     chosen = config(kind, direction="both", dropout=0.25)
     text = f'kind = "{kind}"\nhidden = 3\nlayers = 2\ndirection = "both"\ndropout = 0.25\n'
     assert loads(RecurrentConfig, text, base=Path()) == chosen

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.masks import NO_MASK
-from harken.attention.multihead import AttentionContext, MultiHeadConfig
+from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import (
     FourierConfig,
     LearnedConfig,
@@ -27,7 +26,6 @@ from harken.attention.scores import SynthesizerConfig, TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.frontends import grid
-from harken.layers.norm import NormConfig
 from harken.layers.spatial import SpatialConfig, SpatialEncoder
 from small_models import over_map
 
@@ -137,7 +135,7 @@ def test_attention_equals_a_loop_over_both_axes(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["learned", "sinusoid", "fourier", "fourier, concat"])
 @torch.no_grad()
-def test_places_are_told_by_both_axes_at_the_entrance(kind: str) -> None:
+def test_input_positions_depend_on_both_axes(kind: str) -> None:
     encoder, maps = built(kind, layers=0), some_maps()
     encoder.stack.norm = nn.Identity()
     told = over_map(encoder, maps)
@@ -160,7 +158,7 @@ def test_places_are_told_by_both_axes_at_the_entrance(kind: str) -> None:
 
 @every_position
 @torch.no_grad()
-def test_a_map_is_its_places_in_any_order(position: str) -> None:
+def test_order_of_tokens_does_not_matter(position: str) -> None:
     """TokenGrid know where they stand from their coordinates alone, each row from its own."""
     encoder, maps = built(position), some_maps()
     whole = over_map(encoder, maps)
@@ -174,7 +172,7 @@ def test_a_map_is_its_places_in_any_order(position: str) -> None:
 
 @every_position
 @torch.no_grad()
-def test_only_positions_tell_places_apart(position: str) -> None:
+def test_without_positions_tokens_are_interchangeable(position: str) -> None:
     """Without them, moving what stands on the map moves the answers and changes none of them."""
     encoder, maps = built(position), some_maps()
     order = torch.randperm(len(PLACES))
@@ -186,7 +184,7 @@ def test_only_positions_tell_places_apart(position: str) -> None:
 
 @pytest.mark.parametrize("position", ["rotary", "alibi", "relative"])
 @torch.no_grad()
-def test_relative_kinds_know_distances_alone(position: str) -> None:
+def test_relative_positions_depend_on_distances_only(position: str) -> None:
     encoder, tokens = built(position), some_maps().flatten(1, 2)
     here = torch.tensor(PLACES)[None]
     there = here + torch.tensor([101, 59])
@@ -218,17 +216,7 @@ def test_gradients_reach_every_weight(position: str) -> None:
 
 
 @torch.no_grad()
-def test_the_stack_is_that_of_every_other_model() -> None:
-    """Equal to flattening: blocks over a row of tokens that know nothing of x and y."""
-    encoder, maps = built("none"), some_maps()
-    slots = torch.arange(len(PLACES))[None]
-    plain = AttentionContext(mask=NO_MASK, query_positions=slots, key_positions=slots)
-    flat, _ = encoder.stack(maps.flatten(1, 2), plain)
-    assert_close(over_map(encoder, maps), flat.view_as(maps), rtol=0, atol=1e-11)
-
-
-@torch.no_grad()
-def test_scores_that_count_places_count_them_alike_on_a_smaller_map() -> None:
+def test_per_position_scores_on_smaller_maps() -> None:
     """A random synthesizer's row belongs to (x, y), for any size of image."""
     encoder = built("none", layers=1, score=SynthesizerConfig(form="random"))
     maps = some_maps(columns=3)
@@ -241,18 +229,10 @@ def test_scores_that_count_places_count_them_alike_on_a_smaller_map() -> None:
         assert_close(seen[0].weights[0, :, t], row.softmax(dim=-1), rtol=0, atol=1e-12)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_configs_are_rejected() -> None:
     with pytest.raises(ValueError, match="'transformer_xl' knows distances along one axis"):
         config("none", score=TransformerXLConfig())
     with pytest.raises(ValueError, match="'synthesizer' has none"):
         config("rotary", score=SynthesizerConfig()).build(WIDTH, COLUMNS, ROWS)
     with pytest.raises(ValueError, match="width 11 does not divide into 4 heads"):
         SpatialConfig().build(WIDTH, COLUMNS, ROWS)
-
-
-def test_post_norm_is_a_choice_as_elsewhere() -> None:
-    encoder = SpatialConfig(
-        layers=1, attention=MultiHeadConfig(heads=1), norm=NormConfig(place="post")
-    ).build(WIDTH, COLUMNS, ROWS)
-    states = over_map(encoder.double(), some_maps())
-    assert_close(states.mean(dim=-1), torch.zeros_like(states[..., 0]), rtol=0, atol=1e-9)

@@ -28,7 +28,7 @@ def causal(first: int, last: int) -> AttentionContext:
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_blocks_follow_one_another_and_only_pre_norm_ends_with_a_norm(norm: str) -> None:
+def test_stack_is_a_sequence_of_blocks_with_a_final_pre_norm(norm: str) -> None:
     stack = built(norm)
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     output, states = stack(inputs, causal(0, TIME))
@@ -42,7 +42,7 @@ def test_blocks_follow_one_another_and_only_pre_norm_ends_with_a_norm(norm: str)
     assert_close(output, inputs, rtol=0, atol=1e-11)
 
 
-def test_every_block_is_given_its_own_past() -> None:
+def test_every_block_gets_its_cache() -> None:
     stack = built("pre")
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     whole, everything = stack(inputs, causal(0, TIME))

@@ -89,7 +89,7 @@ def test_agrees_with_pytorch(norm: str, activation: str, causal: bool) -> None:
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_swiglu_is_the_same_block_with_another_middle(norm: str) -> None:
+def test_swiglu_block(norm: str) -> None:
     ours = built(norm, "swiglu")
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     output, _ = ours(inputs, in_order(CAUSAL))
@@ -105,7 +105,7 @@ def test_swiglu_is_the_same_block_with_another_middle(norm: str) -> None:
     assert_close(output, expected, rtol=0, atol=1e-11)
 
 
-def test_dropout_falls_on_what_is_added_and_not_on_the_stream() -> None:
+def test_dropout_applies_to_residual_branches_only() -> None:
     block = built("pre", "gelu", dropout=1 - 1e-9)
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     assert torch.equal(block.train()(inputs, in_order(CAUSAL))[0], inputs)

@@ -39,7 +39,7 @@ def given_things() -> tuple[Tensor, Tensor, Tensor]:
     return memory, source, torch.randint(0, VOCABULARY, (BATCH, TIME))
 
 
-def test_a_score_of_distances_is_refused() -> None:
+def test_relative_scores_are_rejected() -> None:
     """The RNN attends to nothing but a memory, to which it has no distance."""
     score = TransformerXLConfig()
     with pytest.raises(ValueError, match="'transformer_xl' compares positions"):
@@ -47,7 +47,7 @@ def test_a_score_of_distances_is_refused() -> None:
 
 
 @torch.no_grad()
-def test_every_step_is_the_sources_formula() -> None:
+def test_steps_by_the_formula() -> None:
     decoder = built(cell=TanhConfig())
     memory, source, tokens = given_things()
     states = decoder(tokens, decoder.init_state(memory, None, source))
@@ -116,7 +116,7 @@ ATTENTIONS = {
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS.values(), ids=ATTENTIONS.keys())
-def test_any_attention_may_stand_in(attention: MultiHeadConfig) -> None:
+def test_any_attention_works(attention: MultiHeadConfig) -> None:
     decoder = built(attention=attention)
     memory, source, tokens = given_things()
     with record(decoder) as seen:
@@ -126,7 +126,7 @@ def test_any_attention_may_stand_in(attention: MultiHeadConfig) -> None:
 
 
 @given(st.integers(0, TIME))
-def test_steps_go_on_where_others_stopped(cut: int) -> None:
+def test_steps_continue(cut: int) -> None:
     decoder = built(cell=LSTMConfig(), location=LocationConfig(kernel=3))
     memory, source, tokens = given_things()
     begun = state = decoder.init_state(memory, None, source)
@@ -137,7 +137,7 @@ def test_steps_go_on_where_others_stopped(cut: int) -> None:
         assert_close(decoder(tokens[:, cut:], state), whole[:, cut:], rtol=0, atol=1e-12)
 
 
-def test_an_image_is_a_memory_of_its_places() -> None:
+def test_feature_map_as_memory() -> None:
     """M[x, y, K] flattened: the attention of a place does not depend on their order."""
     decoder = built()
     image = torch.randn(BATCH, 2, 3, MEMORY, dtype=torch.float64)
@@ -147,7 +147,7 @@ def test_an_image_is_a_memory_of_its_places() -> None:
     assert_close(straight, turned)
 
 
-def test_a_location_window_hides_what_is_far() -> None:
+def test_location_window_restricts_attention() -> None:
     decoder = built(location=LocationConfig(kernel=3, window=1))
     memory, source, tokens = given_things()
     with record(decoder) as seen:
@@ -158,7 +158,7 @@ def test_a_location_window_hides_what_is_far() -> None:
         assert ((call.weights > 0).sum(dim=-1) <= 3).all()
 
 
-def test_the_last_weights_are_felt() -> None:
+def test_location_depends_on_the_last_weights() -> None:
     decoder = built(location=LocationConfig(kernel=3))
     memory, source, tokens = given_things()
     begun = decoder.init_state(memory, None, source)
@@ -169,12 +169,12 @@ def test_the_last_weights_are_felt() -> None:
     assert not torch.allclose(first, other)
 
 
-def test_heads_that_do_not_divide_are_refused() -> None:
+def test_indivisible_heads_are_rejected() -> None:
     with pytest.raises(ValueError, match="does not divide into 2 heads"):
         AttentionRNNDecoderConfig(hidden=11, attention=MultiHeadConfig(heads=2))
 
 
 @pytest.mark.parametrize("direction", ["backward", "both"])
-def test_a_decoder_has_one_direction(direction: Any) -> None:
+def test_backward_cell_is_rejected(direction: Any) -> None:
     with pytest.raises(ValueError, match="a decoder runs forward"):
         AttentionRNNDecoderConfig(cell=GRUConfig(direction=direction))

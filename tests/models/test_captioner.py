@@ -65,7 +65,7 @@ def built(front: str, decoder: str, encoder: SpatialConfig) -> Captioner:
 @each_front
 @each_decoder
 @torch.no_grad()
-def test_one_word_at_a_time_equals_all_at_once(front: str, decoder: str) -> None:
+def test_steps_equal_whole_rows(front: str, decoder: str) -> None:
     model = built(front, decoder, SpatialConfig(layers=1, attention=HEADS))
     whole = model(pictures(front), TARGET)
     stepper = Seq2SeqStepper(model, START)

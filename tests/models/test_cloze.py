@@ -112,30 +112,9 @@ def test_the_formula(cell: str, words: list[int]) -> None:
             assert_close(ours[time, word], expected, rtol=0, atol=1e-12)
 
 
-def test_the_tanh_cell_is_the_lecture_s() -> None:
-    """h→[t] = tanh(U x[t] + V h→[t-1]) by hand, from zeros before the end symbol."""
-    model = stirred(BiRNNClozeConfig(width=WIDTH, cell=TanhConfig(hidden=HIDDEN)))
-    assert isinstance(model, BiRNNCloze)
-    table, words = model.embedding.weight, [5, 7, 11]
-
-    def read(stack: nn.ModuleList | None, side: list[int]) -> Tensor:
-        assert stack is not None
-        (((into, again),),) = (layer.all_weights for layer in stack)
-        state = torch.zeros(HIDDEN, dtype=torch.float64)
-        for word in side:
-            state = torch.tanh(into @ table[word] + again @ state)
-        return state
-
-    expected = model.from_left(read(model.forwards.forwards, [END, 5]))
-    expected = expected + model.from_right(read(model.backwards.backwards, [END, 11]))
-    assert_close(
-        scores_of(model, words, everywhere(words))[1], table @ expected, rtol=0, atol=1e-12
-    )
-
-
 @every_cell
 @torch.no_grad()
-def test_no_word_leaks_into_its_own_place(cell: str) -> None:
+def test_word_does_not_leak_into_its_prediction(cell: str) -> None:
     model = stirred(EVERY[f"rnn {cell}"])
     words = [5, 7, 11, 13, 6, 8, 9]
     before = scores_of(model, words, everywhere(words))
@@ -148,7 +127,7 @@ def test_no_word_leaks_into_its_own_place(cell: str) -> None:
 
 @pytest.mark.parametrize("body", BODIES)
 @torch.no_grad()
-def test_a_mask_hides_and_nothing_else_is_hidden(body: str) -> None:
+def test_mask_hides_only_the_blanks(body: str) -> None:
     model = stirred(EVERY[f"masked {body}"])
     words = [5, 7, 11, 13, 6, 8, 9]
     blanks = [time in (1, 4) for time in range(len(words))]
@@ -161,7 +140,7 @@ def test_a_mask_hides_and_nothing_else_is_hidden(body: str) -> None:
 
 
 @torch.no_grad()
-def test_a_masked_model_reads_the_mask_between_two_ends() -> None:
+def test_masked_model_reads_masks_between_end_symbols() -> None:
     model = stirred(EVERY["masked transformer"])
     assert isinstance(model, MaskedLM)
     read = model.embedding(torch.tensor([[END, 5, MASK, 11, END]]))
@@ -190,14 +169,14 @@ def test_padding_changes_nothing(name: str, rows: list[list[int]], seed: int, pa
         scores_of(model, row, blanks[number, : len(row)].tolist())
         for number, row in enumerate(rows)
     ]
-    if longest > LENGTH and EVERY[name].length is not None:
+    if longest > LENGTH and EVERY[name].max_length is not None:
         tokens, present, blanks = tokens[:, :-1], present[:, :-1], blanks[:, :-1]
     together = model(tokens, present, blanks)
     assert_close(together, torch.cat(alone), rtol=0, atol=1e-10)
 
 
 @every_model
-def test_one_table_is_read_and_scored_with(name: str) -> None:
+def test_input_and_output_share_the_table(name: str) -> None:
     model = stirred(EVERY[name])
     states = torch.randn(5, WIDTH, dtype=torch.float64)
     expected = torch.einsum("nj,vj->nv", states, model.embedding.weight)
@@ -218,7 +197,7 @@ def test_every_weight_learns(name: str) -> None:
 
 
 @every_model
-def test_dropout_acts_in_training_alone(name: str) -> None:
+def test_dropout_is_active_in_training_only(name: str) -> None:
     config = EVERY[name]
     model, words = stirred(replace(config, dropout=0.5)), [5, 7, 11]
     first, second = (scores_of(model, words, everywhere(words)) for _ in range(2))
@@ -227,26 +206,26 @@ def test_dropout_acts_in_training_alone(name: str) -> None:
     assert not torch.equal(scores_of(model, words, everywhere(words)), first)
 
 
-def test_lengths_are_those_of_the_words() -> None:
-    assert EVERY["masked transformer"].length == LENGTH
-    assert EVERY["masked lstm"].length is None
-    assert EVERY["rnn lstm"].length is None
+def test_max_length_in_words() -> None:
+    assert EVERY["masked transformer"].max_length == LENGTH
+    assert EVERY["masked lstm"].max_length is None
+    assert EVERY["rnn lstm"].max_length is None
     assert [EVERY[name].together for name in ("rnn gru", "masked gru")] == [True, False]
 
 
 @pytest.mark.parametrize("direction", ["backward", "both"])
-def test_directions_are_not_a_choice(direction: Literal["backward", "both"]) -> None:
+def test_direction_is_rejected(direction: Literal["backward", "both"]) -> None:
     with pytest.raises(ValueError, match="has both directions"):
         BiRNNClozeConfig(cell=GRUConfig(direction=direction))
 
 
-def test_a_body_needs_room_for_a_word() -> None:
+def test_too_short_encoder_is_rejected() -> None:
     with pytest.raises(ValueError, match="expected at least 3"):
         MaskedLMConfig(encoder=TransformerEncoderConfig(max_length=2))
-    assert MaskedLMConfig(encoder=TransformerEncoderConfig(max_length=3)).length == 1
+    assert MaskedLMConfig(encoder=TransformerEncoderConfig(max_length=3)).max_length == 1
 
 
-def test_a_body_must_fit_the_width() -> None:
+def test_encoder_must_fit_the_width() -> None:
     with pytest.raises(ValueError, match="does not divide"):
         MaskedLMConfig(
             width=13, encoder=TransformerEncoderConfig(attention=MultiHeadConfig(heads=4))
@@ -256,7 +235,7 @@ def test_a_body_must_fit_the_width() -> None:
 
 
 @every_model
-def test_a_seed_decides_the_weights(name: str) -> None:
+def test_seed_determines_the_weights(name: str) -> None:
     config = EVERY[name]
     first, again, other = (
         config.build(VOCABULARY, mask=MASK, end=END, seed=seed).state_dict() for seed in (5, 5, 7)
@@ -266,7 +245,7 @@ def test_a_seed_decides_the_weights(name: str) -> None:
 
 
 @every_model
-def test_first_weights_keep_lengths(name: str) -> None:
+def test_initial_weights_preserve_lengths(name: str) -> None:
     """A word vector is about one long, and so is what a map makes of a state of length one."""
     model = EVERY[name].build(1009, mask=MASK, end=END, seed=0)
     assert model.embedding.weight.norm(dim=1).mean().item() == pytest.approx(1.0, abs=0.05)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harken.models import ctc
-from harken.models.ctc import CTCConfig, ctc_loss, fits
+from harken.models.ctc import CTC, ctc_loss, fits
 from small_ctc import collapse, every_text, lengths_present, padded_texts, random_logs, seeds
 
 blanks = st.integers(0, 2)
@@ -114,7 +114,7 @@ def test_gradients_are_those_of_pytorch_through_its_softmax(
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
 
-def test_who_needs_the_scores_afterwards_is_told() -> None:
+def test_later_use_of_the_logits_is_rejected() -> None:
     inputs = random_logs(1, 5, 3, seed=0).requires_grad_()
     bent = inputs.tanh()  # which keeps what it wrote
     loss = ctc_loss(bent, lengths_present([5], 5), *padded_texts([(1, 2)], 1), blank=0)
@@ -128,13 +128,13 @@ def test_a_target_with_a_blank_in_it_is_refused() -> None:
 
 
 def test_the_read_out_is_a_distribution_at_every_frame() -> None:
-    model = CTCConfig().build(13, 7, blank=3, seed=5)
+    model = CTC(13, 7, blank=3, seed=5)
     states = torch.randn(2, 5, 13)
     logs = model(states)
     assert logs.shape == (2, 5, 7) and model.blank == 3
     shares = (states @ model.ctc_head.weight.T + model.ctc_head.bias).softmax(dim=-1)
     torch.testing.assert_close(logs.exp(), shares)
-    again, other = (CTCConfig().build(13, 7, blank=3, seed=seed) for seed in (5, 6))
+    again, other = (CTC(13, 7, blank=3, seed=seed) for seed in (5, 6))
     assert torch.equal(again.ctc_head.weight, model.ctc_head.weight)
     assert not torch.equal(other.ctc_head.weight, model.ctc_head.weight)
 
@@ -148,7 +148,7 @@ def test_the_read_out_is_a_distribution_at_every_frame() -> None:
     ],
 )
 def test_log_probabilities_have_the_bits_they_need(dtype: torch.dtype, kept: torch.dtype) -> None:
-    model = CTCConfig().build(13, 7, blank=0, seed=5).to(dtype)
+    model = CTC(13, 7, blank=0, seed=5).to(dtype)
     logs = model(torch.randn(1, 2, 13, dtype=dtype))
     assert logs.dtype == kept
     assert logs.logsumexp(dim=-1).abs().max() < 1e-6
@@ -157,7 +157,7 @@ def test_log_probabilities_have_the_bits_they_need(dtype: torch.dtype, kept: tor
 def test_it_learns_to_say_two_things() -> None:
     """Two kinds of frames, two texts: the targets become the most likely texts."""
     torch.manual_seed(0)
-    model = CTCConfig(dropout=0.1).build(5, 3, blank=0, seed=1)
+    model = CTC(5, 3, blank=0, seed=1)
     states = torch.randn(2, 7, 5)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.3)
     for _ in range(60):

@@ -16,7 +16,7 @@ from harken.attention.positions import LearnedConfig, PositionConfig
 from harken.attention.scores import ScoreConfig, SynthesizerConfig
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.layers.transformer import Memory, TransformerConfig
+from harken.layers.transformer import TransformerConfig
 from harken.models.decoders import TransformerDecoder, TransformerDecoderConfig
 
 BATCH, TIME, PLACES, WIDTH, MEMORY, VOCABULARY = 2, 5, 7, 12, 9, 17
@@ -64,7 +64,7 @@ def test_a_block_agrees_with_pytorch(place: str) -> None:
     at, places = torch.arange(TIME)[None], torch.arange(PLACES)[None]
     own = AttentionContext(mask=CAUSAL, query_positions=at, key_positions=at)
     across = AttentionContext(mask=NO_MASK, query_positions=at, key_positions=places)
-    output, _ = ours(tokens, own, None, Memory(ours.cross.project_kv(memory), across))
+    output, _ = ours(tokens, own, None, ours.cross.project_kv(memory), across)
     hidden = torch.ones(TIME, TIME, dtype=torch.bool).triu(diagonal=1)
     assert_close(output, theirs(tokens, memory, tgt_mask=hidden), rtol=0, atol=1e-11)
 
@@ -84,9 +84,7 @@ def built(score: ScoreConfig, position: PositionConfig) -> TransformerDecoder:
 
 
 @pytest.mark.parametrize(("score", "position"), LEGAL)
-def test_cross_attention_knows_no_distance_from_target_to_source(
-    score: ScoreConfig, position: PositionConfig
-) -> None:
+def test_cross_attention_ignores_distances(score: ScoreConfig, position: PositionConfig) -> None:
     """A memory in another order is the same memory: its positions have no relation to the target's.
 
     A synthesizer has a score for each position of the memory, so its order matters there.
@@ -113,9 +111,7 @@ def things() -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(("score", "position"), LEGAL)
-def test_steps_equal_the_whole_and_nothing_leaks(
-    score: ScoreConfig, position: PositionConfig
-) -> None:
+def test_steps_equal_whole_rows_without_leaks(score: ScoreConfig, position: PositionConfig) -> None:
     decoder = built(score, position)
     memory, present, tokens = things()
     begun = decoder.init_state(memory, present)
@@ -152,6 +148,6 @@ def test_steps_after_rows_of_different_lengths(lengths: list[int]) -> None:
         assert_close(after[row, 0], decoder(line, alone)[0, -1], rtol=0, atol=1e-10)
 
 
-def test_concatenated_positions_are_refused() -> None:
+def test_concatenated_positions_are_rejected() -> None:
     with pytest.raises(ValueError, match="positions are added"):
         TransformerDecoderConfig(position=LearnedConfig(place="concat"))

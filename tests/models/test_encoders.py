@@ -111,7 +111,7 @@ def test_every_token_sees_every_token(score: str, position: str, norm: Norm) -> 
 @every_norm
 @every_kind
 @torch.no_grad()
-def test_padding_on_any_side_changes_nothing(score: str, position: str, norm: Norm) -> None:
+def test_padding_on_either_side_changes_nothing(score: str, position: str, norm: Norm) -> None:
     model = small_encoder(score, position, norm)
     spans = st.tuples(st.integers(0, LENGTH - 1), st.integers(1, LENGTH))
 
@@ -134,7 +134,7 @@ def test_padding_on_any_side_changes_nothing(score: str, position: str, norm: No
 
 
 @torch.no_grad()
-def test_what_stands_in_padding_is_never_read() -> None:
+def test_values_at_padding_are_ignored() -> None:
     model = small_encoder()
     present = torch.arange(7) < torch.tensor([[3], [7]])
     other = TOKENS.where(present, 2)
@@ -145,7 +145,7 @@ def test_what_stands_in_padding_is_never_read() -> None:
 
 
 @torch.no_grad()
-def test_a_row_of_padding_alone_stays_finite() -> None:
+def test_row_of_padding_is_finite() -> None:
     present = torch.tensor([[False] * 7, [True] * 7])
     states = small_encoder()(TOKENS, present=present)
     assert states.isfinite().all()
@@ -153,7 +153,7 @@ def test_a_row_of_padding_alone_stays_finite() -> None:
 
 
 @torch.no_grad()
-def test_segments_are_added_and_absent_ones_are_the_first() -> None:
+def test_segments_are_added_and_default_to_zero() -> None:
     model = small_encoder()
     zeros = torch.zeros_like(TOKENS)
     assert torch.equal(model(TOKENS), model(TOKENS, segments=zeros))
@@ -164,7 +164,7 @@ def test_segments_are_added_and_absent_ones_are_the_first() -> None:
     assert torch.equal(model(TOKENS), model(TOKENS, segments=zeros + 1))
 
 
-def test_segments_that_the_model_has_not_are_refused() -> None:
+def test_segments_without_table_are_rejected() -> None:
     model = TextEncoderConfig(layers=1, width=12, max_length=7).build(VOCABULARY, seed=0)
     with pytest.raises(ValueError, match="built without segments"):
         model(TOKENS, segments=torch.zeros_like(TOKENS))
@@ -214,7 +214,7 @@ def test_agrees_with_pytorch() -> None:
 
 
 @torch.no_grad()
-def test_the_entrance_is_normed_only_where_asked() -> None:
+def test_embedding_norm_is_optional() -> None:
     plain = TextEncoderConfig(layers=1, width=12, max_length=7).build(VOCABULARY, seed=0)
     assert not any(name.startswith(("backbone.norm.", "segment.")) for name in plain.state_dict())
     normed = TextEncoderConfig(layers=1, width=12, max_length=7, embedding_norm=True)
@@ -225,7 +225,7 @@ def test_the_entrance_is_normed_only_where_asked() -> None:
 
 @pytest.mark.parametrize("position", ["learned", "sinusoid", "rotary", "relative", "concat"])
 @torch.no_grad()
-def test_positions_tell_order(position: str) -> None:
+def test_positions_encode_order(position: str) -> None:
     tokens = torch.tensor([[3, 5, 7], [5, 3, 7]])
     straight, swapped = small_encoder(position=position, layers=1)(tokens)
     assert (straight[-1] - swapped[-1]).abs().max() > 1e-3
@@ -233,14 +233,7 @@ def test_positions_tell_order(position: str) -> None:
     assert_close(straight[-1], swapped[-1], rtol=0, atol=1e-12)
 
 
-def test_first_weights_follow_from_the_seed() -> None:
-    first, same, other = (small_config().build(VOCABULARY, seed) for seed in (4, 4, 5))
-    for name, weight in first.state_dict().items():
-        assert torch.equal(weight, same.state_dict()[name])
-    assert not torch.equal(first.embedding.weight, other.embedding.weight)
-
-
-def test_dropout_acts_in_training_alone() -> None:
+def test_dropout_is_active_in_training_only() -> None:
     model = TextEncoderConfig(layers=1, width=12, max_length=7, dropout=0.5).build(
         VOCABULARY, seed=0
     )
@@ -252,7 +245,7 @@ def test_half_precision_runs() -> None:
     assert small_encoder(position="rotary").bfloat16()(TOKENS).dtype == torch.bfloat16
 
 
-def test_choices_that_do_not_go_together_are_refused() -> None:
+def test_incompatible_choices_are_rejected() -> None:
     synthesizer = MultiHeadConfig(score=SynthesizerConfig())
     with pytest.raises(ValueError, match="'synthesizer' has none"):
         TextEncoderConfig(attention=synthesizer, position=RotaryConfig())
@@ -262,7 +255,7 @@ def test_choices_that_do_not_go_together_are_refused() -> None:
         TextEncoderConfig(width=15, attention=MultiHeadConfig(heads=3), position=RotaryConfig())
 
 
-def test_the_config_is_a_recipe_s_table() -> None:
+def test_configs_load_from_toml() -> None:
     config = small_config("dense", "learned", "post")
     assert loads(TextEncoderConfig, dumps(config), base=Path()) == config
     assert config.position == LearnedConfig()

@@ -30,7 +30,7 @@ from small_models import (
 TOKENS = torch.arange(1, 15).reshape(2, 7)
 
 
-def test_a_tied_reader_is_the_table_of_embeddings() -> None:
+def test_tied_head_is_the_embedding_table() -> None:
     tied = small_model()
     assert tied.lm_head.weight is tied.embedding.weight
     states = tied.states(TOKENS)
@@ -39,7 +39,7 @@ def test_a_tied_reader_is_the_table_of_embeddings() -> None:
     assert_close(scores, states @ tied.embedding.weight.T, rtol=0, atol=1e-12)
 
 
-def test_an_untied_reader_has_weights_of_its_own() -> None:
+def test_untied_head_has_separate_weights() -> None:
     untied = GPTConfig(layers=1, width=12, max_length=5, tie_embeddings=False).build(
         VOCABULARY, seed=0
     )
@@ -48,7 +48,7 @@ def test_an_untied_reader_has_weights_of_its_own() -> None:
     assert not torch.equal(untied.lm_head.weight, untied.embedding.weight)
 
 
-def test_states_and_scores_have_their_shapes() -> None:
+def test_shapes() -> None:
     model = small_model()
     assert model.states(TOKENS).shape == (2, 7, WIDTH)
     chosen = torch.tensor([[True, False] * 3 + [True], [False] * 7])
@@ -115,7 +115,7 @@ def recipes(draw: st.DrawFn) -> GPTConfig:
 )
 @settings(max_examples=50)
 @torch.no_grad()
-def test_any_recipe_decodes_as_it_reads_and_sees_nothing_later(
+def test_steps_equal_whole_rows_without_leaks(
     config: GPTConfig, seed: int, cuts: list[int], changed_at: int
 ) -> None:
     model = stirred(config, seed=seed)
@@ -139,7 +139,7 @@ def test_any_recipe_decodes_as_it_reads_and_sees_nothing_later(
 
 
 @pytest.mark.parametrize("position", [kind for kind in POSITIONS if kind != "none"])
-def test_positions_tell_order(position: str) -> None:
+def test_positions_encode_order(position: str) -> None:
     """One layer and two tokens swapped: only a position can change what the last token sees."""
     tokens = torch.tensor([[3, 5, 7], [5, 3, 7]])
     model = small_model(position=position)
@@ -158,14 +158,14 @@ def test_half_precision_runs_with_every_position(position: str) -> None:
     assert model(TOKENS).dtype == torch.bfloat16
 
 
-def test_half_a_description_of_packed_rows_is_refused() -> None:
+def test_incomplete_packing_is_rejected() -> None:
     with pytest.raises(ValueError, match="needs both"):
         small_model()(TOKENS, positions=TOKENS)
     with pytest.raises(ValueError, match="needs both"):
         small_model()(TOKENS, documents=TOKENS)
 
 
-def test_dropout_acts_in_training_alone() -> None:
+def test_dropout_is_active_in_training_only() -> None:
     model = GPTConfig(layers=1, width=12, max_length=7, dropout=0.5).build(VOCABULARY, seed=0)
     assert not torch.equal(model.train()(TOKENS), model(TOKENS))
     assert torch.equal(model.eval()(TOKENS), model(TOKENS))
@@ -179,12 +179,12 @@ def test_dropout_acts_in_training_alone() -> None:
         MultiHeadConfig(heads=4, key_width=3),
     ],
 )
-def test_a_width_that_does_not_divide_is_refused(attention: MultiHeadConfig) -> None:
+def test_indivisible_width_is_rejected(attention: MultiHeadConfig) -> None:
     with pytest.raises(ValueError, match="width 2 does not divide into 4 heads"):
         GPTConfig(width=2, attention=attention)
 
 
-def test_rotary_wants_pairs() -> None:
+def test_rotary_needs_an_even_width() -> None:
     with pytest.raises(ValueError, match="even key width, got 5"):
         GPTConfig(width=15, attention=MultiHeadConfig(heads=3), position=RotaryConfig())
     assert small_config(position="rotary").attention.key_width == 4

@@ -33,7 +33,7 @@ def wide(score: str, layers: int) -> GPT:
 
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("layers", [1, 3])
-def test_what_is_added_to_the_stream_is_smaller_by_depth(score: str, layers: int) -> None:
+def test_residual_projections_are_scaled_by_depth(score: str, layers: int) -> None:
     for name, parameter in wide(score, layers).named_parameters():
         numbers = parameter.detach()
         if "norm" in name:

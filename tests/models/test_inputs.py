@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.frontends import ImageSizes
 from harken.models.captioner import CaptionerConfig
 from harken.models.cloze import BiRNNClozeConfig, MaskedLMConfig
 from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
 from harken.models.encoders import (
-    ConformerEncoderConfig,
     TextEncoderConfig,
     TransformerEncoderConfig,
 )
@@ -117,7 +117,7 @@ CASES: dict[str, Case] = {
         (torch.zeros(1, 33, FEATURES), ones(1, 33), zeros(1, 3)),
         "frames: expected at most 32 in a row, got 33",
     ),
-    "picture": (captioner, (torch.zeros(3, 8, 16), zeros(1, 3)), "pictures: expected shape"),
+    "picture": (captioner, (torch.zeros(3, 8, 16), zeros(1, 3)), "images: expected shape"),
     "channels": (captioner, (torch.zeros(1, 1, 8, 16), zeros(1, 3)), r"\(batch, 3, rows, columns"),
     "caption": (captioner, (torch.zeros(1, 3, 8, 16), zeros(3)), "target: expected shape"),
 }

@@ -9,10 +9,11 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import TransformerXLConfig
 from harken.decode.stepper import Seq2SeqStepper
 from harken.inspection.record import record
+from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.frontends import Conv2dSubsamplingConfig
 from harken.layers.recurrent import LSTMConfig
 from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
-from harken.models.encoders import ConformerEncoderConfig, EncoderConfig, TransformerEncoderConfig
+from harken.models.encoders import EncoderConfig, TransformerEncoderConfig
 from harken.models.recognizer import RecognizerConfig, SpeechRecognizer
 from harken.models.seq2seq import DecoderConfig
 

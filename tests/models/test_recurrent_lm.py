@@ -81,29 +81,6 @@ def test_scores_are_those_of_pytorch(kind: str, theirs: nn.RNNBase) -> None:
     assert_close(model(tokens), outputs @ weights["lm_head.weight"].T, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["causal", "gated"])
-@torch.no_grad()
-def test_convolutions_are_those_of_the_formula(kind: str) -> None:
-    model = small(kind)
-    tokens = some_tokens(1, LENGTH)
-    rows = [model.embedding.weight[token] for token in tokens[0]]
-    for depth, layer in enumerate(model.backbone.kernels):
-        dilation = 2**depth if kind == "causal" else 1
-        written = []
-        for time, row in enumerate(rows):
-            read = layer.bias.clone()
-            for back in range(KERNEL):
-                if time - back * dilation >= 0:
-                    read += layer.weight[:, :, KERNEL - 1 - back] @ rows[time - back * dilation]
-            if kind == "causal":
-                written.append(row + read.relu())
-            else:
-                written.append((row + read[:WIDTH] * read[WIDTH:].sigmoid()) * 0.5**0.5)
-        rows = written
-    expected = torch.stack(rows) @ model.lm_head.weight.T
-    assert_close(model(tokens)[0], expected, rtol=0, atol=1e-12)
-
-
 @every_kind
 @torch.no_grad()
 def test_ragged_chunks_equal_each_row_alone(kind: str) -> None:
@@ -114,9 +91,7 @@ def test_ragged_chunks_equal_each_row_alone(kind: str) -> None:
 @given(st.integers(0, LENGTH - 1), st.integers(0, 2**31))
 @settings(max_examples=10)
 @torch.no_grad()
-def test_nothing_comes_from_the_future_and_no_state_outlives_its_reach(
-    kind: str, changed_at: int, seed: int
-) -> None:
+def test_states_depend_on_the_receptive_field_only(kind: str, changed_at: int, seed: int) -> None:
     model = small(kind)
     tokens = some_tokens(2, LENGTH, seed)
     other = tokens.clone()
@@ -129,21 +104,8 @@ def test_nothing_comes_from_the_future_and_no_state_outlives_its_reach(
 
 
 @every_kind
-def test_gradients_do_not_reach_later_tokens(kind: str) -> None:
-    model, embedded = small(kind), []
-    model.embedding.register_forward_hook(lambda *call: embedded.append(call[-1]))
-    states = model(some_tokens(3, LENGTH))
-    for time in range(LENGTH):
-        (gradient,) = torch.autograd.grad(
-            states[:, time].square().sum(), embedded, retain_graph=True
-        )
-        assert not gradient[:, time + 1 :].any()
-        assert gradient[:, time].any(dim=-1).all()
-
-
-@every_kind
 @torch.no_grad()
-def test_a_search_goes_on_from_the_state(kind: str) -> None:
+def test_search_continues_from_the_state(kind: str) -> None:
     model, end, max_tokens = small(kind), 3, 6
     rows = [[5, 1, 8, 2], [4], [9, 9]]
     longest = max(map(len, rows))
@@ -165,7 +127,7 @@ def test_a_search_goes_on_from_the_state(kind: str) -> None:
 
 @every_kind
 @torch.no_grad()
-def test_the_state_has_one_size_and_rows_that_can_be_chosen(kind: str) -> None:
+def test_state_has_constant_size_and_selectable_rows(kind: str) -> None:
     model = small(kind)
     steps = LMStepper(model)
     tokens = some_tokens(3, LENGTH)
@@ -180,18 +142,8 @@ def test_the_state_has_one_size_and_rows_that_can_be_chosen(kind: str) -> None:
     assert_close(scores, whole[:, -1], rtol=0, atol=1e-11)
 
 
-@every_kind
-def test_first_weights_are_a_function_of_the_seed(kind: str) -> None:
-    first, again, other = (MODELS[kind].build(VOCABULARY, seed) for seed in (1, 1, 2))
-    for left, same, unlike in zip(
-        first.parameters(), again.parameters(), other.parameters(), strict=True
-    ):
-        assert torch.equal(left, same)
-        assert not torch.equal(left, unlike) or not left.any()  # but for offsets of zero
-
-
 @pytest.mark.parametrize(("tied", "spread"), [(True, 256**-0.5), (False, 1.0)])
-def test_embeddings_are_large_enough_to_be_felt(tied: bool, spread: float) -> None:
+def test_initial_embeddings_are_not_small(tied: bool, spread: float) -> None:
     for config in (RecurrentLMConfig, ConvLMConfig):
         model = config(width=256, tie_embeddings=tied).build(VOCABULARY, seed=0)
         assert model.embedding.weight.std().item() == pytest.approx(spread, rel=0.05)
@@ -199,21 +151,21 @@ def test_embeddings_are_large_enough_to_be_felt(tied: bool, spread: float) -> No
         assert scores.std() < 2  # and no first guess is sure of itself
 
 
-def test_a_tied_reader_is_the_table_of_embeddings() -> None:
+def test_tied_head_is_the_embedding_table() -> None:
     for kind, config in MODELS.items():
         model = config.build(VOCABULARY, seed=0)
         assert (model.lm_head.weight is model.embedding.weight) == config.tie_embeddings, kind
 
 
 @every_kind
-def test_packed_rows_are_refused(kind: str) -> None:
+def test_packed_rows_are_rejected(kind: str) -> None:
     tokens = some_tokens(1, 5)
     with pytest.raises(ValueError, match="packed"):
         small(kind)(tokens, positions=tokens, documents=tokens)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gated"])
-def test_dropout_acts_in_training_alone(kind: str) -> None:
+def test_dropout_is_active_in_training_only(kind: str) -> None:
     config = MODELS[kind]
     model = type(config)(width=WIDTH, dropout=0.5).build(VOCABULARY, seed=0)
     tokens = some_tokens(2, 5)
@@ -238,21 +190,21 @@ class SomeRecipe:
         ('model.kind = "cnn"', ConvLMConfig()),
     ],
 )
-def test_one_line_chooses_the_model(line: str, told: LanguageModelConfig) -> None:
+def test_configs_load_from_toml(line: str, told: LanguageModelConfig) -> None:
     assert loads(SomeRecipe, line, base=Path()).model == told
 
 
 @pytest.mark.parametrize("direction", ["backward", "both"])
-def test_reading_from_the_right_is_refused(direction: str) -> None:
+def test_backward_cell_is_rejected(direction: str) -> None:
     with pytest.raises(ValueError, match="sees later tokens"):
         RecurrentLMConfig(cell=GRUConfig(direction=direction))
 
 
-def test_a_centered_kernel_is_refused() -> None:
+def test_centered_kernel_is_rejected() -> None:
     with pytest.raises(ValueError, match="causal = true"):
         ConvLMConfig(convolutions=GatedConvolutionConfig())
 
 
-def test_embeddings_of_another_width_cannot_read_out() -> None:
+def test_tied_embeddings_need_equal_widths() -> None:
     with pytest.raises(ValueError, match="width 11 cannot be multiplied with"):
         RecurrentLMConfig(width=WIDTH, cell=LSTMConfig(hidden=HIDDEN), tie_embeddings=True)

@@ -10,10 +10,11 @@ from torch.testing import assert_close
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import TransformerXLConfig
 from harken.decode.stepper import Seq2SeqStepper
+from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
-from harken.models.encoders import ConformerEncoderConfig, EncoderConfig, TransformerEncoderConfig
+from harken.models.encoders import EncoderConfig, TransformerEncoderConfig
 from harken.models.seq2seq import DecoderConfig, EncoderDecoder, EncoderDecoderConfig
 
 VOCABULARY, WIDTH, START = 17, 12, 3
@@ -57,7 +58,7 @@ def built(body: str, decoder: str, **choices: object) -> EncoderDecoder:
 
 @pairs
 @torch.no_grad()
-def test_one_word_at_a_time_equals_all_at_once(body: str, decoder: str) -> None:
+def test_steps_equal_whole_rows(body: str, decoder: str) -> None:
     model = built(body, decoder)
     whole = model(SOURCE, PRESENT, TARGET)
     stepper = Seq2SeqStepper(model, START)
@@ -79,7 +80,7 @@ def test_padding_and_neighbors_change_nothing(body: str, decoder: str) -> None:
 
 @pairs
 @torch.no_grad()
-def test_later_words_of_the_target_are_not_seen_and_the_source_is(body: str, decoder: str) -> None:
+def test_target_is_causal_and_source_is_visible(body: str, decoder: str) -> None:
     model = built(body, decoder)
     states = model(SOURCE, PRESENT, TARGET)
     changed = TARGET.clone()
@@ -94,7 +95,7 @@ def test_later_words_of_the_target_are_not_seen_and_the_source_is(body: str, dec
 
 @pairs
 @torch.no_grad()
-def test_rows_of_a_state_go_on_as_they_would_have(body: str, decoder: str) -> None:
+def test_selected_rows_continue(body: str, decoder: str) -> None:
     """Within their prompt only what was written moves; else everything does."""
     model = built(body, decoder)
     stepper = Seq2SeqStepper(model, START)
@@ -112,7 +113,7 @@ def test_rows_of_a_state_go_on_as_they_would_have(body: str, decoder: str) -> No
 
 
 @torch.no_grad()
-def test_the_rnn_begins_with_what_was_read_from_the_right() -> None:
+def test_rnn_decoder_starts_from_the_backward_state() -> None:
     """h[0] is the state of the right-to-left RNN at the source's first word."""
     model = built("lstm both", "rnn")
     table: Tensor = model.decoder.embedding(SOURCE)
@@ -122,7 +123,7 @@ def test_the_rnn_begins_with_what_was_read_from_the_right() -> None:
     assert_close(state.cell.hidden[:, 0], model.decoder.first(backward), rtol=0, atol=1e-12)
 
 
-def test_vectors_are_shared_or_not() -> None:
+def test_embeddings_are_shared_or_separate() -> None:
     shared, apart = built("tanh", "rnn"), built("tanh", "rnn", share_embeddings=False)
     assert shared.embedding is None and apart.embedding is not None
     extra = VOCABULARY * WIDTH
@@ -132,7 +133,7 @@ def test_vectors_are_shared_or_not() -> None:
     assert count[1] - count[0] == extra
 
 
-def test_first_weights_follow_from_the_seed_and_differ_in_the_two_halves() -> None:
+def test_seed_determines_the_weights() -> None:
     config = EncoderDecoderConfig(encoder=BODIES["transformer"], decoder=DECODERS["transformer"])
     first, same, other = (config.build(VOCABULARY, seed) for seed in (1, 1, 2))
     ours, theirs, others = (dict(model.state_dict()) for model in (first, same, other))
@@ -142,7 +143,7 @@ def test_first_weights_follow_from_the_seed_and_differ_in_the_two_halves() -> No
     assert (ours[f"encoder.{name}"] != ours[f"decoder.{name}"]).any()
 
 
-def test_choices_that_do_not_fit_are_refused() -> None:
+def test_incompatible_choices_are_rejected() -> None:
     with pytest.raises(ValueError, match="does not divide"):
         EncoderDecoderConfig(
             encoder=TransformerEncoderConfig(attention=MultiHeadConfig(heads=5)),

@@ -17,7 +17,9 @@ from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.encoders import EncoderConfig, TransformerEncoderConfig
 from harken.models.tagger import (
     CBOWConfig,
+    CharacterCNN,
     CharacterCNNConfig,
+    CharacterLSTM,
     CharacterLSTMConfig,
     CharactersConfig,
     NoCharactersConfig,
@@ -112,11 +114,11 @@ def test_each_word_has_its_own_spelling(view: str) -> None:
 
 
 @torch.no_grad()
-def test_the_convolved_view_is_the_loudest_place() -> None:
+def test_character_cnn_by_the_formula() -> None:
     """relu(max over places of b + sum over Δ of W[Δ] x[t + Δ]), zeros beyond the word."""
     for kernel in (1, 2, 3, 5):
         config = CharacterCNNConfig(width=7, embedding_width=3, kernel=kernel)
-        view = config.build(CHARACTERS).double()
+        view = CharacterCNN(config, CHARACTERS).double()
         spellings, spelt = spelling([4, 1, 6], 6)
         weight, bias = view.kernel.weight, view.kernel.bias
         assert bias is not None
@@ -135,8 +137,9 @@ def test_the_convolved_view_is_the_loudest_place() -> None:
 
 
 @torch.no_grad()
-def test_the_recurrent_view_agrees_with_pytorch() -> None:
-    view = CharacterLSTMConfig(width=10, embedding_width=3).build(CHARACTERS).double()
+def test_character_lstm_agrees_with_pytorch() -> None:
+    config = CharacterLSTMConfig(width=10, embedding_width=3)
+    view = CharacterLSTM(config, CHARACTERS).double()
     oracle = nn.LSTM(3, 5, batch_first=True, bidirectional=True).double()
     forwards, backwards = view.recurrent.forwards, view.recurrent.backwards
     assert forwards is not None and backwards is not None
@@ -216,7 +219,9 @@ def test_neighbors_are_there_only_when_asked_for() -> None:
 def test_length_is_that_of_the_body() -> None:
     for name, body in BODIES.items():
         config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=body)
-        assert config.length == small(name).length == (11 if name == "transformer" else None)
+        assert (
+            config.max_length == small(name).max_length == (11 if name == "transformer" else None)
+        )
 
 
 @pytest.mark.parametrize(
@@ -228,7 +233,7 @@ def test_length_is_that_of_the_body() -> None:
         ({"width": 15, "encoder": GRUConfig(direction="both")}, "even"),
     ],
 )
-def test_choices_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:
+def test_incompatible_choices_are_rejected(change: dict[str, object], message: str) -> None:
     config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=BODIES["tanh"])
     with pytest.raises(ValueError, match=message):
         replace(config, **change)  # type: ignore[arg-type]

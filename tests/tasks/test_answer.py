@@ -138,7 +138,7 @@ def test_states_give_the_logits_of_the_first_answer_token(
     untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     questions = ["Where was Ada King born?", "Who?", "Where was " + "Ada " * 60 + "born?"]
-    prompts = encode_prompts(questions, untrained.vocabulary, untrained.model.length - 5)
+    prompts = encode_prompts(questions, untrained.vocabulary, untrained.model.max_length - 5)
     tokens, present = pad(ragged([prompt.tokens for prompt in prompts]), PAD)
     with torch.inference_mode():
         expected, _ = LMStepper(untrained.model.eval()).prefill(tokens, present)

@@ -332,7 +332,7 @@ def test_attention_of_the_line_that_was_read(recipe_file: Path) -> None:
         example = trained.attention(blanked)
         (prediction,) = trained.predict([blanked])
         assert example is not None and example.title == f"{blanked} → {prediction.output}"
-    limit = trained.recipe.model.length
+    limit = trained.recipe.model.max_length
     example = trained.attention(f"{'in ' * 3 * limit}___ {'far ' * limit}")
     assert example is not None
     (view,) = example.views

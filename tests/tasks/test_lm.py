@@ -258,7 +258,7 @@ def test_greedy_continuations_equal_a_loop(
     stream, model = Stream(trained.vocabulary, documents), trained.model
     for prediction in predictions:
         tokens = [stream.start, *stream.prompt(prediction.input)[1:].tolist()]
-        if model.length is not None:
+        if model.max_length is not None:
             tokens = tokens[-(LENGTH - 5) :]
         written: list[int] = []
         total = 0.0

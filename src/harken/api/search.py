@@ -112,10 +112,10 @@ def _check_limits(model: GPT, rows: Sequence[Sequence[int]], end: int, max_token
             fix="use the tokenizer of the model",
         )
     longest = max(map(len, rows), default=0)
-    if longest + max_tokens - 1 > model.length:
+    if longest + max_tokens - 1 > model.max_length:
         raise UserError(
-            f"max_tokens: expected at most {model.length + 1 - longest} after a prompt of "
-            f"{longest} tokens (the model accepts {model.length}), got {max_tokens}",
+            f"max_tokens: expected at most {model.max_length + 1 - longest} after a prompt of "
+            f"{longest} tokens (the model accepts {model.max_length}), got {max_tokens}",
             fix="shorten the prompts, or generate fewer tokens",
         )
 

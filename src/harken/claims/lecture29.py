@@ -329,7 +329,7 @@ def _check_memory_window(setting: Setting) -> Sequence[Case]:
     predicted = BUFFER_MS / stride
     positions = torch.arange(41)[None]
     past = build_mask("causal", positions, positions, window=round(predicted) - 1).visible
-    decoder = config.windowed(HOP_MS)
+    decoder = config.windowed_decoder(HOP_MS)
     assert isinstance(decoder, AttentionRNNDecoderConfig) and decoder.location is not None
     generator = setting.generator()
     location = layers.randomize(Location(decoder.location, HIDDEN, INPUT), generator)

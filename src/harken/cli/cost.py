@@ -57,10 +57,10 @@ def _run_folder(options: argparse.Namespace) -> int:
         )
     model = read_folder(options.recipe).model
     rows, columns = options.batch or 1, []
-    for length in options.length or [model.length]:
-        if model.length is not None and length > model.length:
+    for length in options.length or [model.max_length]:
+        if model.max_length is not None and length > model.max_length:
             raise UserError(
-                f"--length: expected at most {model.length} for this model, got {length}",
+                f"--length: expected at most {model.max_length} for this model, got {length}",
                 fix="choose a shorter --length",
             )
         tokens = torch.zeros(rows, length, dtype=torch.long)

@@ -7,8 +7,7 @@ By CTC: the most probable path of the given tokens (Viterbi), over the states
 
 CTC emits a token in few frames and blanks in the others, so its spans are short.
 
-By attention: from the weights of T tokens over S frames, the peaks in an order in which no token
-comes before its predecessor. `spans_around` distributes all frames over tokens with a frame each.
+By attention: the peaks of the weights of T tokens over S frames, in the order of the tokens.
 """
 
 from collections.abc import Sequence
@@ -16,28 +15,23 @@ from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from harken.decode.ctc import Path, Span, blank_padding, read_path
+from harken.decode.ctc import LogProbs, Path, Span, blank_padding, read_path
+from harken.decode.stepper import Present
 
 
 @torch.inference_mode()
 def align(
-    log_probs: Float[Tensor, "B T V"],
-    present: Bool[Tensor, "B T"],
-    texts: Sequence[Sequence[int]],
-    *,
-    blank: int,
+    log_probs: LogProbs, present: Present, texts: Sequence[Sequence[int]], *, blank: int
 ) -> list[Path | None]:
     """Return the most probable path of each row's text, or None if it has no path."""
     if len(log_probs) == 0:
         return []
     log_probs = blank_padding(log_probs, present, blank)
     lengths = torch.tensor([len(text) for text in texts], device=log_probs.device)
-    states = log_probs.new_full(
-        (len(texts), 2 * max(map(len, texts)) + 1), blank, dtype=torch.int64
-    )
+    states = lengths.new_full((len(texts), 2 * int(lengths.max()) + 1), blank)
     for row, text in zip(states, texts, strict=True):
         row[1 : 2 * len(text) : 2] = row.new_tensor(text)
     emitted = log_probs.take_along_dim(states[:, None], dim=2)
@@ -54,8 +48,8 @@ def align(
         steps.append(step)
     # The last frame is the last token, or a blank after it.
     ends = torch.stack((2 * lengths, (2 * lengths - 1).clamp(min=0)), dim=1)
-    total, which = reached.gather(1, ends).max(dim=1)
-    at = ends.gather(1, which[:, None])
+    total, best_end = reached.gather(1, ends).max(dim=1)
+    at = ends.gather(1, best_end[:, None])
     path = []
     for step in reversed(steps):
         path.append(states.gather(1, at)[:, 0])

@@ -2,72 +2,53 @@
 
     score(w_1 … w_n) = log P(w_1 … w_n) / n ** length_penalty        n includes `end`
 
-Each step extends every live hypothesis by every token and sorts the candidates of a row by
-log-probability. Of the first `beam` candidates, those that end are finished; the best `beam` that
-do not end stay alive. After `max_tokens` tokens the first `beam` are finished even without `end`.
-
-A row is done when no live hypothesis can beat the finished ones: log P never increases, so the
-score of a live hypothesis is at most its log P / max_tokens ** length_penalty. With a large
-`max_tokens` nearly every row runs to the end. With `early_stopping`, a row is also done as soon as
-`beam` hypotheses of nonzero probability have ended.
+Each step extends every live hypothesis by every token. Of the best `beam` candidates of a row,
+those that end are finished; the best `beam` others stay alive. After `max_tokens` tokens the
+best `beam` are finished even without `end`. A row is done when no live hypothesis can beat the
+finished ones, since its score is at most log P / max_tokens ** length_penalty; with
+`early_stopping`, also when `beam` hypotheses of nonzero probability have ended.
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from harken.decode.stepper import Prompts, State, Stepper, TokenHypothesis, compact, until_end
+from harken.models.inputs import select_rows
 
 
-@dataclass(frozen=True, slots=True)
-class Beam:
-    """Hypotheses of each row, the best first; `tokens` are padded with `end`."""
+class Beam(NamedTuple):
+    """Hypotheses of each row; `tokens` are padded with `end`."""
 
     tokens: Int[Tensor, "rows beam max_tokens"]
     log_prob: Float[Tensor, "rows beam"]
-
-    def select_rows(self, rows: Int[Tensor, "selected"]) -> "Beam":
-        return Beam(self.tokens[rows], self.log_prob[rows])
+    score: Float[Tensor, "rows beam"]  # of finished hypotheses; -inf for no hypothesis
 
     def take(self, indices: Int[Tensor, "rows taken"]) -> "Beam":
         """Return the hypotheses at these indices of each row."""
         tokens = self.tokens.take_along_dim(indices[..., None], dim=1)
-        return Beam(tokens, self.log_prob.take_along_dim(indices, dim=1))
+        return Beam(tokens, *(part.take_along_dim(indices, dim=1) for part in self[1:]))
 
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The best finished hypotheses of each row; the score is -inf where there is none."""
-
-    beam: Beam
-    score: Float[Tensor, "rows nbest"]
-
-    def select_rows(self, rows: Int[Tensor, "selected"]) -> "Finished":
-        return Finished(self.beam.select_rows(rows), self.score[rows])
-
-    def merge(self, more: Beam, score: Float[Tensor, "rows more"]) -> "Finished":
-        """Return the `nbest` best of these and `more`; on ties these come first."""
-        scores = torch.cat((self.score, score), dim=1).sort(dim=1, descending=True, stable=True)
-        nbest = self.score.shape[1]
-        tokens = torch.cat((self.beam.tokens, more.tokens), dim=1)
-        both = Beam(tokens, torch.cat((self.beam.log_prob, more.log_prob), dim=1))
-        return Finished(both.take(scores.indices[:, :nbest]), scores.values[:, :nbest])
+    def merge(self, other: "Beam") -> "Beam":
+        """Return as many of both as this beam has, the best first; on ties its own come first."""
+        both = Beam(*(torch.cat(parts, dim=1) for parts in zip(self, other, strict=True)))
+        order = both.score.sort(dim=1, descending=True, stable=True).indices
+        return both.take(order[:, : self.score.shape[1]])
 
     def hypotheses(self, end: int) -> list[list[TokenHypothesis]]:
-        """Return at least one per row: an empty one if every sequence has probability 0."""
-        counts = (self.score != -torch.inf).sum(dim=1).tolist()
-        rows = zip(self.beam.tokens.tolist(), self.beam.log_prob.tolist(), counts, strict=True)
-        lists = [
+        """Return the finished ones: at least one per row, empty if all have probability 0."""
+        finished = [
             [
-                TokenHypothesis(until_end(end, sequence), log_prob)
-                for sequence, log_prob in zip(tokens[:count], log_probs[:count], strict=True)
+                TokenHypothesis(until_end(end, tokens), log_prob)
+                for tokens, log_prob, score in zip(*row, strict=True)
+                if score != -math.inf
             ]
-            for tokens, log_probs, count in rows
+            for row in zip(*(part.tolist() for part in self), strict=True)
         ]
-        return [row or [TokenHypothesis([], -math.inf)] for row in lists]
+        return [row or [TokenHypothesis([], -math.inf)] for row in finished]
 
 
 @torch.inference_mode()
@@ -87,26 +68,25 @@ def beam_search(
     check_nbest(beam, nbest)
     logits, state = stepper.prefill(prompts, present)
     rows = torch.arange(len(logits), device=logits.device)
-
-    def empty_beam(width: int) -> Beam:
-        tokens = rows.new_full((len(rows), width, max_tokens), end)
-        return Beam(tokens, torch.zeros_like(tokens[..., 0], dtype=torch.float64))
-
-    live, empty = empty_beam(1), empty_beam(nbest)
-    finished = Finished(empty, torch.full_like(empty.log_prob, -torch.inf))
+    tokens = rows.new_full((len(rows), nbest, max_tokens), end)
+    zeros = torch.zeros_like(tokens[..., 0], dtype=torch.float64)
+    finished = Beam(tokens, zeros, torch.full_like(zeros, -torch.inf))
+    live = Beam(*(part[:, :1] for part in finished))
     ended_count, done = torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
     results: dict[int, list[TokenHypothesis]] = {}
     for step in range(max_tokens):
-        width, is_last = live.log_prob.shape[1], step + 1 == max_tokens
+        last_width, is_last = live.log_prob.shape[1], step + 1 == max_tokens
         candidates, parents = expand(live, stepper.log_probs(logits), beam, step)
         ended = candidates.tokens[:, :, step] == end
         score = candidates.log_prob / (step + 1) ** length_penalty
         score = score.masked_fill(~(ended | is_last) | done[:, None], -torch.inf)
-        best = Beam(candidates.tokens[:, :beam], candidates.log_prob[:, :beam])
-        finished = finished.merge(best, score[:, :beam])
-        indices = first_unended(ended, beam)
-        if is_last or indices.shape[1] == 0:
+        best = Beam(*(part[:, :beam] for part in candidates._replace(score=score)))
+        finished = finished.merge(best)
+        # The best that have not ended: `beam`, or as many as every row has.
+        width = min(beam, int((~ended).sum(dim=1).min()))
+        if is_last or width == 0:
             break
+        indices = ended.byte().sort(dim=1, stable=True).indices[:, :width]
         live, parents = candidates.take(indices), parents.take_along_dim(indices, dim=1)
         ended_count = ended_count + (ended[:, :beam] & (best.log_prob > -torch.inf)).sum(dim=1)
         done = done | (live.log_prob[:, 0] / max_tokens**length_penalty <= finished.score[:, -1])
@@ -114,14 +94,13 @@ def beam_search(
             done = done | (ended_count >= beam)
         if done.all():
             break
-        kept = compact(~done)
-        if kept is not None:
-            removed = done.nonzero()[:, 0]
-            hypotheses = finished.select_rows(removed).hypotheses(end)
-            results |= zip(rows[removed].tolist(), hypotheses, strict=True)
-            rows, live, finished = rows[kept], live.select_rows(kept), finished.select_rows(kept)
-            parents, ended_count, done = parents[kept], ended_count[kept], done[kept]
-        same_prompts = kept is None and live.log_prob.shape[1] == width
+        unfinished = compact(~done)
+        if unfinished is not None:
+            hypotheses = select_rows(finished, done.nonzero()[:, 0]).hypotheses(end)
+            results |= zip(rows[done].tolist(), hypotheses, strict=True)
+            tensors = (rows, live, finished, parents, ended_count, done)
+            rows, live, finished, parents, ended_count, done = select_rows(tensors, unfinished)
+        same_prompts = unfinished is None and width == last_width
         state = stepper.reorder(state, parents.flatten(), same_prompts=same_prompts)
         logits, state = stepper.step(live.tokens[:, :, step].flatten(), state)
     results |= zip(rows.tolist(), finished.hypotheses(end), strict=True)
@@ -137,12 +116,9 @@ def check_nbest(beam: int, nbest: int) -> None:
 def expand(
     live: Beam, log_probs: Float[Tensor, "states V"], beam: int, step: int
 ) -> tuple[Beam, Int[Tensor, "rows tried"]]:
-    """Return the best 2 * beam extensions of each row, and the state index of their parents.
-
-    At most `beam` of them end, one per live hypothesis, so the others can fill the next beam.
-    """
+    """Return the best 2 * beam extensions of each row, and the state index of their parents."""
     rows, width = live.log_prob.shape
-    # The best 2 * beam of a row are among the best 2 * beam of each hypothesis.
+    # At most `beam` of them end, one per live hypothesis, so the others can fill the next beam.
     best, token = log_probs.topk(min(2 * beam, log_probs.shape[1]), dim=-1)
     log_prob = (live.log_prob[..., None] + best.view(rows, width, -1)).flatten(1)
     ranked = log_prob.sort(dim=1, descending=True, stable=True)
@@ -151,10 +127,5 @@ def expand(
     tokens = live.tokens.take_along_dim(parents[..., None], dim=1)
     tokens[:, :, step] = token.view(rows, -1).take_along_dim(indices, dim=1)
     first_states = width * torch.arange(rows, device=log_probs.device)[:, None]
-    return Beam(tokens, ranked.values[:, : 2 * beam]), first_states + parents
-
-
-def first_unended(ended: Bool[Tensor, "rows tried"], beam: int) -> Int[Tensor, "rows live"]:
-    """Return the indices of the best that have not ended: `beam`, or as many as every row has."""
-    count = min(beam, int((~ended).sum(dim=1).min()))
-    return ended.byte().sort(dim=1, stable=True).indices[:, :count]
+    log_prob = ranked.values[:, : 2 * beam]
+    return Beam(tokens, log_prob, log_prob), first_states + parents

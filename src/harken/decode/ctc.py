@@ -14,8 +14,12 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
+
+from harken.decode.stepper import Present, TokenHypothesis
+
+LogProbs = Float[Tensor, "B T V"]
 
 
 class Span(NamedTuple):
@@ -26,17 +30,13 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
-    """The text of one path, its log-probability, and the frames of each token."""
+class Path(TokenHypothesis):
+    """The text of one path, the log-probability of the path, and the frames of each token."""
 
-    tokens: Sequence[int]
-    log_probability: float
     spans: Sequence[Span]
 
 
-def blank_padding(
-    log_probs: Float[Tensor, "B T V"], present: Bool[Tensor, "B T"], blank: int
-) -> Float[Tensor, "B T V"]:
+def blank_padding(log_probs: LogProbs, present: Present, blank: int) -> LogProbs:
     """Return double precision with a certain blank at padding, which changes no probability."""
     certain = log_probs.new_full(log_probs.shape[-1:], -torch.inf, dtype=torch.float64)
     certain[blank] = 0.0
@@ -44,9 +44,7 @@ def blank_padding(
 
 
 @torch.inference_mode()
-def best_paths(
-    log_probs: Float[Tensor, "B T V"], present: Bool[Tensor, "B T"], *, blank: int
-) -> list[Path]:
+def best_paths(log_probs: LogProbs, present: Present, *, blank: int) -> list[Path]:
     """Return the best path of each row; of equal symbols the first in the vocabulary."""
     best, symbols = blank_padding(log_probs, present, blank).max(dim=-1)
     return [
@@ -57,11 +55,7 @@ def best_paths(
 
 @torch.inference_mode()
 def text_log_probs(
-    log_probs: Float[Tensor, "B T V"],
-    present: Bool[Tensor, "B T"],
-    texts: Sequence[Sequence[int]],
-    *,
-    blank: int,
+    log_probs: LogProbs, present: Present, texts: Sequence[Sequence[int]], *, blank: int
 ) -> Float[Tensor, "B"]:
     """Return log P of one text per row, summed over all its paths; -inf if it has none."""
     lengths = torch.tensor([len(text) for text in texts], dtype=torch.int64)

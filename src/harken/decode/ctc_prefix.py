@@ -8,30 +8,30 @@
     nonblank_t(g)  = nonblank_{t-1}(g) p_t(last of g)  +  emit_{t-1}(h, c) p_t(c)        g = h c
     emit(h, c)     = both(h), but blank(h) where c is the last token of h
 
-Prefix beam search keeps the `beam` prefixes with the largest `both` after each frame. The result of
-a text is the sum over the paths whose every prefix was kept, a lower bound of its log-probability.
+Prefix beam search continues with the `beam` prefixes of largest `both` after each frame. Its result
+is a lower bound of a text's log-probability: the sum over the paths whose prefixes stayed.
 
 `CTCPrefixScorer` needs the probability of all texts that begin with g, over all T frames:
 
     P(g c …) = sum over t of  emit_{t-1}(g, c) p_t(c)          P(g) = nonblank_T(g) + blank_T(g)
     P(c | g) = P(g c …) / P(g …)                               P(end | g) = P(g) / P(g …)
 
-The sum is a matrix product for all tokens c at once, scaled by the best token of every frame; only
-for the chosen token the recursion runs over the frames again. A token e^700 times less probable
-than the best counts as impossible. Everything is in logarithms of double precision.
+The sum is a matrix product for all tokens c at once, scaled by the best token of every frame, so a
+token e^700 times less probable counts as impossible. Only for the chosen token the recursion runs
+over the frames again. Everything is in logarithms of double precision.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from harken.decode.beam import check_nbest
-from harken.decode.ctc import blank_padding
+from harken.decode.ctc import LogProbs, blank_padding
 from harken.decode.stepper import Logits, Present, Prompts, TokenHypothesis
-from harken.models.state import select_rows
+from harken.models.inputs import select_rows
 
 NO_PREFIX, EMPTY = 0, 1  # indices of no prefix at all, and of the prefix without tokens
 
@@ -67,18 +67,9 @@ class PrefixBeam(NamedTuple):
     blank: Float[Tensor, "B beam"]
 
 
-class Frame(NamedTuple):
-    """Log-probabilities of one frame: all tokens, the best tokens, the blank."""
-
-    log_probs: Float[Tensor, "B V"]
-    best: Float[Tensor, "B best"]
-    tokens: Int[Tensor, "B best"]
-    blank: Float[Tensor, "B"]
-
-
 def split_blank(
-    log_probs: Float[Tensor, "B T V"], present: Bool[Tensor, "B T"], blank: int
-) -> tuple[Float[Tensor, "B T V"], Float[Tensor, "B T"]]:
+    log_probs: LogProbs, present: Present, blank: int
+) -> tuple[LogProbs, Float[Tensor, "B T"]]:
     """Return log-probabilities in which the blank is impossible, and those of the blank."""
     log_probs = blank_padding(log_probs, present, blank)
     blanks = log_probs[..., blank].clone()
@@ -88,12 +79,7 @@ def split_blank(
 
 @torch.inference_mode()
 def search_prefixes(
-    log_probs: Float[Tensor, "B T V"],
-    present: Bool[Tensor, "B T"],
-    *,
-    blank: int,
-    beam: int,
-    nbest: int = 1,
+    log_probs: LogProbs, present: Present, *, blank: int, beam: int, nbest: int = 1
 ) -> list[list[TokenHypothesis]]:
     """Return the `nbest` texts of each row, the most probable first; fewer if there are no more."""
     check_nbest(beam, nbest)
@@ -110,7 +96,7 @@ def search_prefixes(
     prefix_beam = PrefixBeam(prefixes, never, never.masked_fill(prefixes == EMPTY, 0.0))
     frames = (part.unbind(dim=1) for part in (log_probs, best, tokens, blanks))
     for frame in zip(*frames, strict=True):
-        prefix_beam = advance_beam(prefix_beam, Frame(*frame), tree)
+        prefix_beam = advance_beam(prefix_beam, tree, *frame)
     totals = torch.logaddexp(prefix_beam.nonblank, prefix_beam.blank).tolist()
     beams = [
         [
@@ -124,7 +110,14 @@ def search_prefixes(
     return [row[:nbest] or [TokenHypothesis([], -math.inf)] for row in beams]
 
 
-def advance_beam(prefix_beam: PrefixBeam, frame: Frame, tree: PrefixTree) -> PrefixBeam:
+def advance_beam(
+    prefix_beam: PrefixBeam,
+    tree: PrefixTree,
+    log_probs: Float[Tensor, "B V"],
+    best: Float[Tensor, "B best"],
+    tokens: Int[Tensor, "B best"],
+    blank_log_prob: Float[Tensor, "B"],
+) -> PrefixBeam:
     """Process one frame: every prefix stays, or grows by one of the best tokens."""
     prefixes, nonblank, blank = prefix_beam
     beam, device = prefixes.shape[1], prefixes.device
@@ -135,55 +128,38 @@ def advance_beam(prefix_beam: PrefixBeam, frame: Frame, tree: PrefixTree) -> Pre
         for table in (tree.last, tree.parents)
     )
     both = torch.logaddexp(nonblank, blank)
+
+    def emit(following: Int[Tensor, "B tokens"]) -> Float[Tensor, "B beam tokens"]:
+        same = last[:, :, None] == following[:, None]
+        return torch.where(same, blank[:, :, None], both[:, :, None])
+
     is_parent = prefixes[:, :, None] == parents[:, None]  # row, parent, child
-    entered = emit(both, blank, last, last).masked_fill(~is_parent, -torch.inf).amax(dim=1)
+    entered = emit(last).masked_fill(~is_parent, -torch.inf).amax(dim=1)
     # Extensions that are in the beam already are covered by `entered`.
-    same_token = (last[:, :, None] == frame.tokens[:, None]).float()
+    same_token = (last[:, :, None] == tokens[:, None]).float()
     in_beam = (is_parent.float() @ same_token).bool()
-    grown = emit(both, blank, last, frame.tokens) + frame.best[:, None]
-    grown = grown.masked_fill(in_beam, -torch.inf).flatten(1)
-    nonblank = torch.logaddexp(nonblank, entered) + frame.log_probs.gather(1, last)
-    blank = both + frame.blank[:, None]
+    grown = (emit(tokens) + best[:, None]).masked_fill(in_beam, -torch.inf).flatten(1)
+    nonblank = torch.logaddexp(nonblank, entered) + log_probs.gather(1, last)
+    blank = both + blank_log_prob[:, None]
 
     stayed = torch.logaddexp(nonblank, blank)
-    best, indices = torch.cat((stayed, grown), dim=1).topk(beam, dim=1)
+    total, indices = torch.cat((stayed, grown), dim=1).topk(beam, dim=1)
     stays, extension = indices < beam, (indices - beam).clamp(min=0)
-    source = torch.where(stays, indices, extension // frame.tokens.shape[1])
-    token = frame.tokens.gather(1, extension % frame.tokens.shape[1]).masked_fill(stays, -1)
+    source = torch.where(stays, indices, extension // tokens.shape[1])
+    token = tokens.gather(1, extension % tokens.shape[1])
+    columns = (prefixes.gather(1, source), token, stays, total > -torch.inf)
+    new_prefixes = [
+        [
+            (prefix if same else tree.add(prefix, token)) if possible else NO_PREFIX
+            for prefix, token, same, possible in zip(*row, strict=True)
+        ]
+        for row in zip(*(column.tolist() for column in columns), strict=True)
+    ]
     return PrefixBeam(
-        add_prefixes(tree, prefixes.gather(1, source), token, best),
-        torch.where(stays, nonblank.gather(1, source), best),
+        torch.tensor(new_prefixes, device=device),
+        torch.where(stays, nonblank.gather(1, source), total),
         blank.gather(1, source).masked_fill(~stays, -torch.inf),
     )
-
-
-def emit(
-    both: Float[Tensor, "B beam"],
-    blank: Float[Tensor, "B beam"],
-    last: Int[Tensor, "B beam"],
-    tokens: Int[Tensor, "B tokens"],
-) -> Float[Tensor, "B beam tokens"]:
-    """Return what can continue with each token: a repeated token needs a blank between."""
-    same = last[:, :, None] == tokens[:, None]
-    return torch.where(same, blank[:, :, None], both[:, :, None])
-
-
-def add_prefixes(
-    tree: PrefixTree,
-    prefixes: Int[Tensor, "B beam"],
-    tokens: Int[Tensor, "B beam"],
-    log_probs: Float[Tensor, "B beam"],
-) -> Int[Tensor, "B beam"]:
-    """Return each prefix with its new token, -1 for none; NO_PREFIX for what is impossible."""
-    rows = zip(prefixes.tolist(), tokens.tolist(), (log_probs > -torch.inf).tolist(), strict=True)
-    indices = [
-        [
-            (tree.add(prefix, token) if token >= 0 else prefix) if possible else NO_PREFIX
-            for prefix, token, possible in zip(*row, strict=True)
-        ]
-        for row in rows
-    ]
-    return torch.tensor(indices, device=prefixes.device)
 
 
 class PrefixState(NamedTuple):
@@ -199,12 +175,10 @@ class PrefixState(NamedTuple):
 class CTCPrefixScorer:
     """`Stepper` over rows of CTC log-probabilities; the prompt is ignored.
 
-    `end` may be the blank: CTC never emits the one, and a text never contains the other.
+    `end` may be the blank, since a text never contains the blank.
     """
 
-    def __init__(
-        self, log_probs: Float[Tensor, "B T V"], present: Present, *, blank: int, end: int
-    ) -> None:
+    def __init__(self, log_probs: LogProbs, present: Present, *, blank: int, end: int) -> None:
         self._blank, self._end = blank, end
         self._log_probs, self._blanks = split_blank(log_probs, present, blank)
         self._largest = self._log_probs.amax(dim=-1)
@@ -225,18 +199,21 @@ class CTCPrefixScorer:
         emitted = torch.where((tokens == state.last)[:, None], state.blank, both)
         log_probs = self._log_probs[state.row, :, tokens]
         entered = emitted[:, :-1] + log_probs
-        nonblank, blank = advance(entered, log_probs, self._blanks[state.row])
-        state = PrefixState(state.row, tokens, nonblank, blank, entered.logsumexp(dim=1))
+        nonblank = [torch.full_like(state.total, -torch.inf)]
+        blank = [nonblank[0]]
+        by_frame = (part.T.contiguous() for part in (entered, log_probs, self._blanks[state.row]))
+        for enter, token_log_prob, blank_log_prob in zip(*by_frame, strict=True):
+            blank.append(torch.logaddexp(nonblank[-1], blank[-1]) + blank_log_prob)
+            nonblank.append(torch.logaddexp(nonblank[-1] + token_log_prob, enter))
+        paths = torch.stack(nonblank, dim=1), torch.stack(blank, dim=1)
+        state = PrefixState(state.row, tokens, *paths, entered.logsumexp(dim=1))
         return self._next_tokens(state), state
 
     def log_probs(self, logits: Logits) -> Logits:
         return logits
 
-    def reorder(
-        self, state: PrefixState, rows: Int[Tensor, "rows"], *, same_prompts: bool
-    ) -> PrefixState:
-        chosen: PrefixState = select_rows(state, rows)
-        return chosen
+    def reorder(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
+        return select_rows(state, rows)
 
     def _next_tokens(self, state: PrefixState) -> Logits:
         """Return log P(c | g) of every token, and of the end."""
@@ -249,25 +226,10 @@ class CTCPrefixScorer:
         repeated = state.blank[:, :-1] + self._log_probs[state.row, :, state.last]
         total.scatter_(1, state.last[:, None], repeated.logsumexp(dim=1, keepdim=True))
         total[:, self._end] = both[:, -1]
-        # Nothing follows what is impossible.
+        # An impossible prefix has no continuation.
         return total - torch.where(state.total == -torch.inf, torch.inf, state.total)[:, None]
 
 
-def advance(
-    entered: Float[Tensor, "rows T"],
-    log_probs: Float[Tensor, "rows T"],
-    blanks: Float[Tensor, "rows T"],
-) -> tuple[Float[Tensor, "rows times"], Float[Tensor, "rows times"]]:
-    """Return `nonblank` and `blank` of a prefix from what enters its last token at each frame."""
-    never = log_probs.new_full(log_probs.shape[:1], -torch.inf)
-    nonblank, blank = [never], [never]
-    by_frame = (part.T.contiguous() for part in (entered, log_probs, blanks))
-    for enter, token_log_prob, blank_log_prob in zip(*by_frame, strict=True):
-        blank.append(torch.logaddexp(nonblank[-1], blank[-1]) + blank_log_prob)
-        nonblank.append(torch.logaddexp(nonblank[-1] + token_log_prob, enter))
-    return torch.stack(nonblank, dim=1), torch.stack(blank, dim=1)
-
-
 def finite(logarithms: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-    """Return what to subtract before exponentiating; 0 in place of -inf."""
+    """Replace -inf by 0, for logarithms that are subtracted before exponentiating."""
     return logarithms.masked_fill(logarithms == -torch.inf, 0.0)

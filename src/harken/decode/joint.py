@@ -5,11 +5,8 @@ attention    the decoder alone, as any encoder-decoder
 both         score(y) = (1 - w) log P_attention(y end) + w log P_ctc(y),  w = ctc_weight
 
 For a prefix, P_ctc is the probability of all texts that begin with it (`ctc_prefix.py`), so scores
-of prefixes only fall, as beam search requires.
-
-The score of `both` is not normalized. The log-probability of a result is therefore replaced by that
-of the text: P_ctc(text), P_attention(text end), or the mixture (1 - w) P_attention + w P_ctc, which
-need not be in the order of the scores.
+only fall, as beam search requires. The score of `both` is not normalized, so results have the
+log-probability of the mixture (1 - w) P_attention + w P_ctc, which may rank them differently.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from harken.config import bounded
-from harken.decode.ctc import best_paths, text_log_probs
+from harken.decode.ctc import LogProbs, best_paths, text_log_probs
 from harken.decode.ctc_prefix import CTCPrefixScorer, search_prefixes
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig, generate
@@ -69,15 +66,15 @@ class JointScorer:
 
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Logits, Any]:
         pairs = zip(self._parts, state, strict=True)
-        return self._sum([stepper.step(tokens, own) for (stepper, _), own in pairs])
+        return self._sum([stepper.step(tokens, part_state) for (stepper, _), part_state in pairs])
 
     def log_probs(self, logits: Logits) -> Logits:
         return logits
 
     def reorder(self, state: Any, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> Any:
         return tuple(
-            stepper.reorder(own, rows, same_prompts=same_prompts)
-            for (stepper, _), own in zip(self._parts, state, strict=True)
+            stepper.reorder(part_state, rows, same_prompts=same_prompts)
+            for (stepper, _), part_state in zip(self._parts, state, strict=True)
         )
 
     def _sum(self, results: Sequence[tuple[Tensor, Any]]) -> tuple[Logits, Any]:
@@ -89,7 +86,7 @@ class JointScorer:
 
 
 def decoding_mode(model: SpeechModel, requested: DecodingMode) -> DecodingMode:
-    """Return the mode to use; 'both' becomes the one that the model has."""
+    """Return the mode to use: the only one of the model if 'both' is requested."""
     if requested == "both":
         return "both" if len(model.modes) == 2 else "ctc" if "ctc" in model.modes else "attention"
     if requested not in model.modes:
@@ -146,17 +143,12 @@ def search_speech(
 
 
 def search_ctc(
-    log_probs: Float[Tensor, "B T V"],
-    present: Bool[Tensor, "B T"],
-    *,
-    blank: int,
-    beam: int,
-    nbest: int,
+    log_probs: LogProbs, present: Present, *, blank: int, beam: int, nbest: int
 ) -> list[list[TokenHypothesis]]:
     """Return the most probable texts of each row among those in the beam."""
+    beams: Sequence[Sequence[TokenHypothesis]]
     if beam == 1:
-        paths = best_paths(log_probs, present, blank=blank)
-        beams = [[TokenHypothesis(path.tokens, path.log_probability)] for path in paths]
+        beams = [[path] for path in best_paths(log_probs, present, blank=blank)]
     else:
         beams = search_prefixes(log_probs, present, blank=blank, beam=beam, nbest=beam)
 

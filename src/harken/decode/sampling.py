@@ -4,10 +4,9 @@
 
 among the `top_k` most probable tokens, and of these the fewest whose total reaches `top_p`.
 
-One uniform number u per row, sample and step picks the first token at which the cumulative
-probability exceeds u. Each sample has its own random stream, derived from the seed, the key of its
-row and the index of the sample, so that it does not depend on the batch. Returned
-log-probabilities are the model's own, before temperature and truncation.
+Each sample has its own random stream, derived from the seed, the key of its row and the index of
+the sample, so that it does not depend on the batch. Returned log-probabilities are the model's own,
+before temperature and truncation.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,9 +49,9 @@ def decode_steps(
         alive = alive & (token != end)
         if step + 1 == max_tokens or not alive.any():
             break
-        if (left := compact(alive)) is not None:
-            rows, token, alive = rows[left], token[left], alive[left]
-            state = stepper.reorder(state, left, same_prompts=False)
+        if (unfinished := compact(alive)) is not None:
+            rows, token, alive = rows[unfinished], token[unfinished], alive[unfinished]
+            state = stepper.reorder(state, unfinished, same_prompts=False)
         logits, state = stepper.step(token, state)
     pairs = zip(generated.tolist(), total.tolist(), strict=True)
     return [TokenHypothesis(until_end(end, tokens), log_prob) for tokens, log_prob in pairs]
@@ -75,36 +74,6 @@ def greedy_search(
         end=end,
         max_tokens=max_tokens,
     )
-
-
-@torch.inference_mode()
-def sample(
-    stepper: Stepper[State],
-    prompts: Prompts,
-    present: Bool[Tensor, "B T"],
-    *,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    seed: int,
-    keys: Sequence[SampleKey],
-    end: int,
-    max_tokens: int,
-    nbest: int,
-) -> list[list[TokenHypothesis]]:
-    """Return `nbest` independent samples of each row, the most probable first."""
-    logits, state = stepper.prefill(prompts, present)
-    uniform = uniform_numbers(seed, keys, nbest, max_tokens).to(logits.device)
-    repeated = torch.arange(len(logits), device=logits.device).repeat_interleave(nbest)
-
-    def draw(log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
-        return pick(truncated_probs(log_probs, temperature, top_k, top_p), uniform[rows, step])
-
-    if nbest > 1:
-        logits, state = logits[repeated], stepper.reorder(state, repeated, same_prompts=False)
-    drawn = decode_steps(stepper, logits, state, draw, end=end, max_tokens=max_tokens)
-    groups = [drawn[first : first + nbest] for first in range(0, len(drawn), nbest)]
-    return [sorted(group, key=lambda hypothesis: -hypothesis.log_probability) for group in groups]
 
 
 def uniform_numbers(
@@ -133,19 +102,16 @@ def truncated_probs(
     if top_k is not None:
         ranked[:, top_k:] = 0.0
     if top_p is not None:
-        reached = ranked.cumsum(dim=-1)
+        cumulative = ranked.cumsum(dim=-1)
         # A token goes if those before it are enough; before the first there are none.
-        ranked[:, 1:].masked_fill_(reached[:, :-1] >= top_p * reached[:, -1:], 0.0)
+        ranked[:, 1:].masked_fill_(cumulative[:, :-1] >= top_p * cumulative[:, -1:], 0.0)
     return torch.zeros_like(probs).scatter(1, tokens, ranked)
 
 
 def pick(probs: Float[Tensor, "rows V"], uniform: Float[Tensor, "rows"]) -> Int[Tensor, "rows"]:
-    """Return the first token at which the cumulative probability exceeds `uniform` of the total.
-
-    Tokens are in the order of the vocabulary, which rounding cannot change.
-    """
-    reached = probs.cumsum(dim=-1)
-    whole = reached[:, -1:]
+    """Return the first token at which the cumulative probability exceeds `uniform` of the total."""
+    cumulative = probs.cumsum(dim=-1)
+    total = cumulative[:, -1:]
     # Rounded up to the total, it would be exceeded nowhere.
-    passed = torch.minimum(uniform[:, None] * whole, whole.nextafter(torch.zeros_like(whole)))
-    return (reached <= passed).sum(dim=-1)
+    threshold = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
+    return (cumulative <= threshold).sum(dim=-1)

@@ -3,9 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from harken.config import MAX_SEED, bounded
 from harken.decode.beam import beam_search
-from harken.decode.sampling import SampleKey, greedy_search, sample
+from harken.decode.sampling import (
+    SampleKey,
+    decode_steps,
+    greedy_search,
+    pick,
+    truncated_probs,
+    uniform_numbers,
+)
 from harken.decode.stepper import Present, Prompts, State, Stepper, TokenHypothesis
 
 
@@ -14,7 +24,6 @@ class SearchConfig:
     """Beam search (greedy where `beam` is 1), or sampling if a `temperature` is given.
 
     A recipe that sets one of them turns off the other where it is only the default of its task.
-    A finished hypothesis of n tokens, with `end`, is ranked by log P / n ** length_penalty.
     """
 
     # number of hypotheses of beam search; 1 is greedy search
@@ -57,18 +66,8 @@ def generate(
         return []
     limits = {"end": end, "max_tokens": max_tokens}
     if search.temperature is not None:
-        return sample(
-            stepper,
-            prompts,
-            present,
-            temperature=search.temperature,
-            top_k=search.top_k,
-            top_p=search.top_p,
-            seed=search.seed,
-            keys=[(row,) for row in range(len(prompts))] if keys is None else keys,
-            nbest=nbest,
-            **limits,
-        )
+        keys = [(row,) for row in range(len(prompts))] if keys is None else keys
+        return sample(stepper, prompts, present, search, keys=keys, nbest=nbest, **limits)
     beam = nbest if search.beam == 1 else search.beam
     if beam == 1:
         return [[best] for best in greedy_search(stepper, prompts, present, **limits)]
@@ -82,3 +81,32 @@ def generate(
         nbest=nbest,
         **limits,
     )
+
+
+@torch.inference_mode()
+def sample(
+    stepper: Stepper[State],
+    prompts: Prompts,
+    present: Present,
+    search: SearchConfig,
+    *,
+    keys: Sequence[SampleKey],
+    nbest: int,
+    end: int,
+    max_tokens: int,
+) -> list[list[TokenHypothesis]]:
+    """Return `nbest` independent samples of each row, the most probable first."""
+    logits, state = stepper.prefill(prompts, present)
+    uniform = uniform_numbers(search.seed, keys, nbest, max_tokens).to(logits.device)
+    if nbest > 1:
+        repeated = torch.arange(len(logits), device=logits.device).repeat_interleave(nbest)
+        logits, state = logits[repeated], stepper.reorder(state, repeated, same_prompts=False)
+
+    def draw(log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
+        assert search.temperature is not None
+        probs = truncated_probs(log_probs, search.temperature, search.top_k, search.top_p)
+        return pick(probs, uniform[rows, step])
+
+    drawn = decode_steps(stepper, logits, state, draw, end=end, max_tokens=max_tokens)
+    groups = [drawn[first : first + nbest] for first in range(0, len(drawn), nbest)]
+    return [sorted(group, key=lambda hypothesis: -hypothesis.log_probability) for group in groups]

@@ -2,10 +2,9 @@
 
     score(w_1 … w_n) = sum over t of  log_probs(logits of step t)[w_t]
 
-For a single model the log-probabilities are the log-softmax of its logits, and the score is log P.
-The log-probabilities of a combination (`joint.py`) sum to less than one and must not be normalized.
-
-A state consists of tensors in tuples, each with the batch first. It is an argument and a result.
+For a single model the log-probabilities are the log-softmax of its logits. Those of a combination
+(`joint.py`) sum to less than one and must not be normalized. A state consists of tensors in tuples,
+each with the batch first.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,9 +14,10 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from harken.errors import UserError
-from harken.models.state import select_rows
+from harken.models.inputs import select_rows
 
 State = TypeVar("State")
 
@@ -51,11 +51,7 @@ def concatenate(
 
 
 def compact(alive: Bool[Tensor, "rows"]) -> Int[Tensor, "left"] | None:
-    """Return the rows to continue with, or None while too few are done to be worth a copy.
-
-    At most a quarter of any step is spent on finished rows, and all copies together cost at most
-    three times the first state.
-    """
+    """Return the rows to continue with, or None if fewer than a quarter are done: no copy."""
     return alive.nonzero()[:, 0] if 4 * int(alive.sum()) <= 3 * len(alive) else None
 
 
@@ -65,21 +61,18 @@ class Stepper(Protocol[State]):
 
     def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, State]:
         """Return the logits of the token after each row's last present one."""
-        ...
 
     def step(self, tokens: Int[Tensor, "B"], state: State) -> tuple[Logits, State]:
         """Return the logits of the token after `tokens`."""
-        ...
 
     def log_probs(self, logits: Logits) -> Logits:
         """Return what each token adds to the score, in double precision; at most 0."""
-        ...
 
     def reorder(self, state: State, rows: Int[Tensor, "rows"], *, same_prompts: bool) -> State:
         """Return these rows; with `same_prompts`, each replaces a row of the same prompt."""
-        ...
 
 
+@runtime_checkable
 class Decoder(Protocol):
     """A model that continues sequences from a state."""
 
@@ -88,13 +81,6 @@ class Decoder(Protocol):
     ) -> tuple[Float[Tensor, "B T J"], Any]: ...
 
     def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]: ...
-
-
-@runtime_checkable
-class CausalLM(Decoder, Protocol):
-    """A language model with a state."""
-
-    def init_state(self, batch: int, device: torch.device) -> Any: ...
 
 
 @runtime_checkable
@@ -107,9 +93,9 @@ class Seq2SeqModel(Decoder, Protocol):
 
 
 class LMStepper:
-    """`Stepper` of a causal language model."""
+    """`Stepper` of a causal language model, which also has `init_state(batch, device)`."""
 
-    def __init__(self, model: CausalLM) -> None:
+    def __init__(self, model: Decoder) -> None:
         self._model: Any = model
 
     def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, Any]:
@@ -149,8 +135,7 @@ class Seq2SeqStepper(LMStepper):
 class FunctionStepper(LMStepper):
     """`Stepper` that calls a function `B T -> B T V` on the whole sequence at every step.
 
-    Prompts have no padding, so that the function needs no mask. An output with the attribute
-    `logits`, as Hugging Face models return it, is accepted too.
+    Prompts have no padding. The output may be an object with `logits`, as of Hugging Face models.
     """
 
     def __init__(self, function: Callable[[Tensor], Any]) -> None:
@@ -213,18 +198,16 @@ def forced_log_probs(
 ) -> Float[Tensor, "B"]:
     """Return log P of one text per row, with `end` after it unless it has `max_tokens` tokens."""
     targets = [[*text, end][:max_tokens] for text in texts]
-    longest = max(map(len, targets))
-    padded = torch.full((len(texts), longest + 1), end, device=source.device)
-    for row, target in zip(padded, targets, strict=True):
-        row[1 : len(target) + 1] = torch.tensor(target, device=source.device)
-    lengths = torch.tensor([len(target) for target in targets], device=source.device)
-    counted = torch.arange(longest, device=source.device) < lengths[:, None]
+    rows = [torch.tensor([end, *target], device=source.device) for target in targets]
+    padded = pad_sequence(rows, batch_first=True, padding_value=end)
     inputs = padded[:, :-1]  # padding after a text changes no state before it
+    lengths = torch.tensor([len(target) for target in targets], device=source.device)
+    is_target = torch.arange(inputs.shape[1], device=source.device) < lengths[:, None]
     state = model.init_state(source, present)
     states, _ = model.step(inputs, torch.ones_like(inputs, dtype=torch.bool), state)
-    log_probs = log_probabilities(model.logits(states[counted]))
-    chosen = log_probs.gather(1, padded[:, 1:][counted][:, None])[:, 0]
-    return log_probs.new_zeros(len(texts)).index_add(0, counted.nonzero()[:, 0], chosen)
+    log_probs = log_probabilities(model.logits(states[is_target]))
+    chosen = log_probs.gather(1, padded[:, 1:][is_target][:, None])[:, 0]
+    return log_probs.new_zeros(len(texts)).index_add(0, is_target.nonzero()[:, 0], chosen)
 
 
 def log_probabilities(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:

@@ -187,7 +187,7 @@ def _induction(model: nn.Module, seed: int) -> dict[str, RunningMean]:
     """Measure induction of a language model on repeated random tokens."""
     if not isinstance(model, GPT):
         return {}
-    period = min(REPEATED_TOKENS, model.length // 2)
+    period = min(REPEATED_TOKENS, model.max_length // 2)
     table = model.embedding
     tokens = repeated_tokens(table.num_embeddings, rows=REPEATED_ROWS, period=period, seed=seed)
     with torch.inference_mode(), record(model) as records:

@@ -11,49 +11,50 @@ with a centered kernel. Padding is zero for the convolution and ignored by the b
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
+from harken.attention.positions import NoPositionConfig, PositionConfig
 from harken.attention.scores import TransformerXLConfig
-from harken.config import MAX_KERNEL, bounded
+from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
 from harken.layers.convolution import Frames, Present, mask_padding
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConformerConfig:
-    """A Conformer block."""
+class ConformerEncoderConfig:
+    """A stack of Conformer blocks."""
 
+    kind: Literal["conformer"] = "conformer"
+    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
+    max_length: int = bounded(1024, at_least=1)  # longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())  # self-attention
+    position: PositionConfig = NoPositionConfig()  # position kind, in addition to the score's
     feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both half-step layers
-    kernel: int = bounded(31, at_least=1, at_most=MAX_KERNEL)  # depthwise kernel size, in frames
+    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise kernel size, in tokens
     convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the output of each part
+    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the input and of each sublayer
 
     def __post_init__(self) -> None:
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel: expected an odd number, got {self.kernel}")
 
-    def build(self, width: int, length: int) -> "ConformerBlock":
-        return ConformerBlock(self, width, length)
-
 
 class ConformerBlock(nn.Module):
     """B T J -> B T J."""
 
-    attention_is_first: ClassVar[bool] = False
-    is_decoder: ClassVar[bool] = False
+    attention_is_first = is_decoder = False
 
-    def __init__(self, config: ConformerConfig, width: int, length: int) -> None:
+    def __init__(self, config: ConformerEncoderConfig, width: int) -> None:
         super().__init__()
         self.macaron_norm, self.macaron = nn.LayerNorm(width), config.feedforward.build(width)
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = config.attention.build(width, length)
+        self.attention = config.attention.build(width, config.max_length)
         self.convolution_norm = nn.LayerNorm(width)
         self.convolution = ConvolutionModule(config.kernel, config.convolution_norm, width)
         self.feedforward_norm = nn.LayerNorm(width)

@@ -6,15 +6,15 @@
     causal    x_{l+1}[t] = x_l[t] + σ(sum over Δ of W[Δ] x_l[t + dΔ] + b),  Δ <= 0, dilation d
     gated     x_{l+1}[t] = sqrt(1/2) (x_l[t] + a * sigmoid(g)),  (a, g) a convolution of x_l
 
-A kernel of size k has Δ from -⌊(k-1)/2⌋ to ⌊k/2⌋ if it is centered and from 1 - k to 0 if it is
-causal. Padding is set to zero before each convolution. Only causal kinds have a state.
+A centered kernel of size k has Δ from -⌊(k-1)/2⌋ to ⌊k/2⌋, a causal one from 1 - k to 0. Padding is
+set to zero before each convolution. Only causal kinds have a state.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,8 @@ Frames = Float[Tensor, "B T J"]
 Columns = Float[Tensor, "B J T"]
 Present = Bool[Tensor, "B T"]
 Activation = Literal["relu", "tanh", "gelu"]
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+Function = Callable[[Tensor], Tensor]
+ACTIVATIONS: dict[Activation, Function] = {
     "relu": F.relu,
     "tanh": torch.tanh,
     "gelu": partial(F.gelu, approximate="tanh"),
@@ -74,8 +75,8 @@ class CausalConvolutionConfig:
             nn.Conv1d(width, width, self.kernel, dilation=2**depth if self.dilated else 1)
             for depth in range(self.layers)
         ]
-        combine = partial(residual_relu, ACTIVATIONS[self.activation])
-        return Convolutions(kernels, combine, causal=True, dropout=self.dropout)
+        activate = ACTIVATIONS[self.activation]
+        return Convolutions(kernels, activate, causal=True, dropout=self.dropout)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,10 +91,8 @@ class GatedConvolutionConfig:
 
     def build(self, width: int) -> "Convolutions":
         kernels = [nn.Conv1d(width, 2 * width, self.kernel) for _ in range(self.layers)]
-        return Convolutions(kernels, residual_glu, causal=self.causal, dropout=self.dropout)
+        return Convolutions(kernels, None, causal=self.causal, dropout=self.dropout)
 
-
-ConvolutionConfig = ConvPyramidConfig | CausalConvolutionConfig | GatedConvolutionConfig
 
 Levels = tuple[Tensor, ...]
 """Levels of a pyramid, from the tokens B T J to the top B ⌈T / 2^L⌉ J."""
@@ -120,98 +119,81 @@ class ConvPyramid(nn.Module):
         self.down, self.up = Downsample(config, width), Upsample(config, width)
 
     def forward(self, inputs: Frames, present: Present | None = None) -> Frames:
-        raised: Tensor = self.up(self.down(inputs, present), present)
-        return raised
+        return cast(Tensor, self.up(self.down(inputs, present), present))
 
 
-class Downsample(nn.Module):
-    """Return L_0 .. L_L; element t of level l is present if token 2^l t is."""
+class PyramidLayers(nn.Module):
+    """The strided convolutions of one direction; a bias is subtracted, as a threshold."""
+
+    convolution: ClassVar[type[nn.Conv1d | nn.ConvTranspose1d]]
 
     def __init__(self, config: ConvPyramidConfig, width: int) -> None:
         super().__init__()
         self.activate = ACTIVATIONS[config.activation]
-        self.edges = (config.kernel - 1) // 2, config.kernel // 2
+        self.kernel, self.edge = config.kernel, (config.kernel - 1) // 2
         self.kernels = nn.ModuleList(
-            nn.Conv1d(width, width, config.kernel, stride=2, bias=False)
+            self.convolution(width, width, config.kernel, stride=2, bias=False)
             for _ in range(config.layers)
         )
         self.thresholds = nn.ParameterList(torch.zeros(width) for _ in range(config.layers))
         self.dropout = Dropout(config.dropout)
+
+
+class Downsample(PyramidLayers):
+    """Return L_0 .. L_L; element t of level l is present if token 2^l t is."""
+
+    convolution = nn.Conv1d
 
     def forward(self, inputs: Frames, present: Present | None = None) -> Levels:
         rows = mask_padding(inputs, present).transpose(1, 2)
         levels = [rows]
         for kernel, threshold in zip(self.kernels, self.thresholds, strict=True):
-            before, after = self.edges
             window = self.dropout(rows)
-            if before != after:  # an even kernel extends one token farther to the right
+            if self.kernel % 2 == 0:  # an even kernel extends one token farther to the right
                 window = F.pad(window, (0, 1))
             present = None if present is None else present[:, ::2]
             weight = cast(nn.Conv1d, kernel).weight
-            outputs = F.conv1d(window, weight, -threshold, stride=2, padding=before)
+            outputs = F.conv1d(window, weight, -threshold, stride=2, padding=self.edge)
             rows = mask_columns(self.activate(outputs), present)
             levels.append(rows)
         return tuple(level.transpose(1, 2) for level in levels)
 
 
-class Upsample(nn.Module):
+class Upsample(PyramidLayers):
     """Return M_0, computed level by level from M_L = L_L."""
 
-    def __init__(self, config: ConvPyramidConfig, width: int) -> None:
-        super().__init__()
-        self.activate = ACTIVATIONS[config.activation]
-        self.edge = (config.kernel - 1) // 2
-        self.kernels = nn.ModuleList(
-            nn.ConvTranspose1d(width, width, config.kernel, stride=2, bias=False)
-            for _ in range(config.layers)
-        )
-        self.thresholds = nn.ParameterList(torch.zeros(width) for _ in range(config.layers))
-        self.dropout = Dropout(config.dropout)
+    convolution = nn.ConvTranspose1d
 
     def forward(self, levels: Levels, present: Present | None = None) -> Frames:
         merged = levels[-1].transpose(1, 2)
         for depth in reversed(range(len(self.kernels))):
             level = levels[depth].transpose(1, 2)
-            kernel = cast(nn.ConvTranspose1d, self.kernels[depth])
             # The output is up to one element shorter or longer than the level below.
-            natural = 2 * merged.shape[-1] - 2 - 2 * self.edge + kernel.kernel_size[0]
-            raised = F.conv_transpose1d(
+            default_length = 2 * merged.shape[-1] - 2 - 2 * self.edge + self.kernel
+            upsampled = F.conv_transpose1d(
                 self.dropout(merged),
-                kernel.weight,
+                cast(nn.ConvTranspose1d, self.kernels[depth]).weight,
                 -self.thresholds[depth],
                 stride=2,
                 padding=self.edge,
-                output_padding=max(0, level.shape[-1] - natural),
+                output_padding=max(0, level.shape[-1] - default_length),
             )
-            outputs = self.activate(level + raised[..., : level.shape[-1]])
+            outputs = self.activate(level + upsampled[..., : level.shape[-1]])
             merged = mask_columns(outputs, None if present is None else present[:, :: 2**depth])
         return merged.transpose(1, 2)
 
 
-Combine = Callable[[Tensor, Tensor], Tensor]
-"""(inputs of a layer B J T, outputs of its kernel) -> outputs of the layer B J T"""
-
-
-def residual_relu(activate: Callable[[Tensor], Tensor], inputs: Tensor, outputs: Tensor) -> Tensor:
-    """Return x + σ(outputs)."""
-    return inputs + activate(outputs)
-
-
-def residual_glu(inputs: Tensor, outputs: Tensor) -> Tensor:
-    """Return x + a * sigmoid(g), scaled to preserve the variance of two equal terms."""
-    return (inputs + F.glu(outputs, dim=1)) * math.sqrt(0.5)
-
-
 class Convolutions(nn.Module):
-    """A stack of convolutions that preserve the length."""
+    """Residual convolutions that preserve the length; gated if `activate` is None."""
 
     def __init__(
-        self, kernels: list[nn.Conv1d], combine: Combine, *, causal: bool, dropout: float
+        self, kernels: list[nn.Conv1d], activate: Function | None, *, causal: bool, dropout: float
     ) -> None:
         super().__init__()
         self.kernels = nn.ModuleList(kernels)
         self.dropout = Dropout(dropout)
-        self.combine, self.causal = combine, causal
+        self.activate, self.causal = activate, causal
+        self.width, self.depth = kernels[0].in_channels, len(kernels)
         self.reaches = [(kernel.kernel_size[0] - 1) * kernel.dilation[0] for kernel in kernels]
 
     def forward(self, inputs: Frames, present: Present | None = None) -> Frames:
@@ -219,8 +201,13 @@ class Convolutions(nn.Module):
         for kernel, reach in zip(self.kernels, self.reaches, strict=True):
             edges = (reach, 0) if self.causal else (reach // 2, reach - reach // 2)
             window = F.pad(self.dropout(rows), edges)
-            rows = mask_columns(self.combine(rows, kernel(window)), present)
+            rows = mask_columns(self._add(rows, kernel(window)), present)
         return rows.transpose(1, 2)
+
+    def _add(self, inputs: Columns, outputs: Float[Tensor, "B channels T"]) -> Columns:
+        if self.activate is not None:
+            return inputs + self.activate(outputs)
+        return (inputs + F.glu(outputs, dim=1)) * math.sqrt(0.5)  # preserves the variance
 
     def init_state(self, batch: int) -> Tails:
         """Return the state before any token: zeros."""
@@ -234,13 +221,13 @@ class Convolutions(nn.Module):
         tails = []
         for kernel, tail in zip(self.kernels, state, strict=True):
             window = torch.cat((tail, self.dropout(rows).transpose(1, 2)), dim=1)
-            tails.append(latest(window, tail.shape[1], present))
-            rows = mask_columns(self.combine(rows, kernel(window.transpose(1, 2))), present)
+            tails.append(last_elements(window, tail.shape[1], present))
+            rows = mask_columns(self._add(rows, kernel(window.transpose(1, 2))), present)
         return rows.transpose(1, 2), tuple(tails)
 
 
-def latest(
-    window: Float[Tensor, "B places J"], count: int, present: Present | None
+def last_elements(
+    window: Float[Tensor, "B time J"], count: int, present: Present | None
 ) -> Float[Tensor, "B tail J"]:
     """Return the last `count` elements of each row, without the padding on its right."""
     if present is None:

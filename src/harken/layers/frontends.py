@@ -3,11 +3,11 @@
     speech        two strided 3x3 convolutions over time and frequency, then a projection to J
     patch         a projection of each square patch
     convolution   convolutions of stride 2 from an image to a feature map M[x,y,K], then `features`
-    features      a projection W M[x,y] + b of each place of a feature map M[x,y,K]
+    features      a projection W M[x,y] + b of each position of a feature map M[x,y,K]
 
-Convolutions are centered and read zeros at padding, so each stride of 2 turns a length n into
-⌈n / 2⌉. The center of a token in the input is `offset + stride * place`, in frames or in pixels.
-Coordinates of an image's token are (x, y), its column and row; tokens are in row-major order.
+Each stride of 2 turns a length n into ⌈n / 2⌉. The center of a token in the input is
+`offset + stride * index`, in frames or pixels. Tokens of an image are in row-major order, with
+coordinates (x, y), their column and row.
 """
 
 from dataclasses import dataclass
@@ -64,8 +64,8 @@ class Conv2dSubsampling(nn.Module):
                 present = present[:, ::stride]
                 planes = planes.masked_fill(~present[:, None, :, None], 0.0)
         tokens: Tensor = self.proj(rearrange(planes, "B channels T F -> B T (channels F)"))
-        places = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
-        return TokenGrid(tokens=mask_padding(tokens, present), coordinates=places, present=present)
+        indices = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
+        return TokenGrid(tokens=mask_padding(tokens, present), coordinates=indices, present=present)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,16 +95,16 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         self.patch = self.stride = config.patch
         self.offset = (self.patch - 1) / 2
-        whole_squares(sizes.columns, sizes.rows, self.patch)
+        check_patches(sizes.columns, sizes.rows, self.patch)
         self.columns, self.rows = sizes.columns // self.patch, sizes.rows // self.patch
         self.proj = nn.Linear(sizes.channels * self.patch**2, width)
 
     def forward(self, images: Float[Tensor, "B K Y X"]) -> TokenGrid:
-        whole_squares(images.shape[3], images.shape[2], self.patch)
+        check_patches(images.shape[3], images.shape[2], self.patch)
         axes = "B K (rows high) (columns wide) -> B rows columns (K high wide)"
-        squares = rearrange(images, axes, high=self.patch, wide=self.patch)
-        tokens: Tensor = self.proj(squares.flatten(1, 2))
-        rows, columns = squares.shape[1:3]
+        patches = rearrange(images, axes, high=self.patch, wide=self.patch)
+        tokens: Tensor = self.proj(patches.flatten(1, 2))
+        rows, columns = patches.shape[1:3]
         return TokenGrid(tokens=tokens, coordinates=grid(columns, rows, tokens.device))
 
 
@@ -127,7 +127,7 @@ class ConvStemConfig:
 
 
 class ConvStem(nn.Module):
-    """Images B K Y X -> a feature map M[x,y,K] -> a token per place."""
+    """Images B K Y X -> a feature map M[x,y,K] -> a token per position."""
 
     def __init__(self, config: ConvStemConfig, sizes: ImageSizes, width: int) -> None:
         super().__init__()
@@ -143,16 +143,11 @@ class ConvStem(nn.Module):
         self.stride, self.offset = 1 << len(config.channels), 0
         self.places = FeatureProjection(sizes, width)
 
-    def features(
-        self, images: Float[Tensor, "B channels rows columns"]
-    ) -> Float[Tensor, "B X Y K"]:
-        """Return the feature map, before the projection."""
-        for convolution in self.convolutions:
-            images = F.relu(convolution(images))
-        return rearrange(images, "B K Y X -> B X Y K")
-
     def forward(self, images: Float[Tensor, "B K Y X"]) -> TokenGrid:
-        tokens: TokenGrid = self.places(self.features(images))
+        planes: Tensor = images
+        for convolution in self.convolutions:
+            planes = F.relu(convolution(planes))
+        tokens: TokenGrid = self.places(rearrange(planes, "B K Y X -> B X Y K"))
         return tokens
 
 
@@ -167,7 +162,7 @@ class FeatureProjectionConfig:
 
 
 class FeatureProjection(nn.Module):
-    """Feature maps B X Y K -> a token per place."""
+    """Feature maps B X Y K -> a token per position."""
 
     stride, offset = 1, 0
 
@@ -178,8 +173,8 @@ class FeatureProjection(nn.Module):
 
     def forward(self, maps: Float[Tensor, "B X Y K"]) -> TokenGrid:
         tokens: Tensor = self.proj(as_tokens(maps))
-        places = grid(maps.shape[1], maps.shape[2], tokens.device)
-        return TokenGrid(tokens=tokens, coordinates=places)
+        coordinates = grid(maps.shape[1], maps.shape[2], tokens.device)
+        return TokenGrid(tokens=tokens, coordinates=coordinates)
 
 
 ImageFrontConfig = PatchEmbeddingConfig | ConvStemConfig | FeatureProjectionConfig
@@ -191,13 +186,13 @@ def halved(length: int) -> int:
 
 
 def grid(columns: int, rows: int, device: torch.device) -> Int[Tensor, "1 T 2"]:
-    """Return (x, y) of every place: place t is at (t mod columns, t div columns)."""
-    places = torch.arange(columns * rows, device=device)
-    return torch.stack((places % columns, places // columns), dim=-1)[None]
+    """Return (x, y) of every token: token t is at (t mod columns, t div columns)."""
+    indices = torch.arange(columns * rows, device=device)
+    return torch.stack((indices % columns, indices // columns), dim=-1)[None]
 
 
 def as_tokens(maps: Float[Tensor, "B X Y K"]) -> Float[Tensor, "B T K"]:
-    """Flatten the places in row-major order, as `grid` does."""
+    """Flatten a feature map in row-major order, as `grid` does."""
     return rearrange(maps, "B X Y K -> B (Y X) K")
 
 
@@ -206,8 +201,8 @@ def as_map(tokens: Float[Tensor, "B T K"], columns: int) -> Float[Tensor, "B X Y
     return rearrange(tokens, "B (Y X) K -> B X Y K", X=columns)
 
 
-def whole_squares(columns: int, rows: int, patch: int) -> None:
-    """Raise an error unless the patches cover the image."""
+def check_patches(columns: int, rows: int, patch: int) -> None:
+    """Raise an error unless the image divides into patches."""
     if columns % patch or rows % patch:
         raise UserError(
             f"an image of {columns} x {rows} pixels does not divide into squares of {patch}",

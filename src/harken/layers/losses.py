@@ -3,9 +3,9 @@
     loss_n = -(1 - e) log p_n[target] - e mean over V of log p_n,     p = softmax(logits)
     d loss_n / d logits = p_n - (1 - e) [target] - e / V
 
-PyTorch's cross-entropy holds three tensors of size N V at its peak. Here log-probabilities
-overwrite the logits, and the gradient overwrites the log-probabilities, so the backward pass can
-run only once. Autograd raises its usual in-place error if another operation needs the logits.
+PyTorch's cross-entropy holds three tensors of size N V. Here log-probabilities overwrite the
+logits, and the gradient overwrites both, so the backward pass can run only once. Autograd raises
+its usual in-place error if another operation needs the logits.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 # Elements processed at a time: as many as fit a CPU's cache; on a GPU more, for fewer launches.
-CACHED, MANY = 1 << 18, 1 << 24
+CPU_ELEMENTS, GPU_ELEMENTS = 1 << 18, 1 << 24
 
 
 def cross_entropy_(
@@ -41,15 +41,16 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Any) -> Any:
-        logs, targets = saved_in_place(ctx)
-        columns = (logs, upstream[:, None], targets[:, None])
-        for part, scale, target in zip(*(_split(column, logs) for column in columns), strict=True):
+        log_probs, targets = saved_in_place(ctx)
+        tensors = (log_probs, upstream[:, None], targets[:, None])
+        parts = (_split(tensor, log_probs) for tensor in tensors)
+        for part, scale, target in zip(*parts, strict=True):
             part.exp_()
             if ctx.smoothing:
-                part -= ctx.smoothing / logs.shape[1]
+                part -= ctx.smoothing / log_probs.shape[1]
             part.scatter_add_(1, target, part.new_full(target.shape, ctx.smoothing - 1.0))
             part *= scale
-        return logs, None, None
+        return log_probs, None, None
 
 
 def save_in_place(ctx: Any, logits: Tensor, *others: Tensor) -> None:
@@ -70,5 +71,5 @@ def saved_in_place(ctx: Any) -> tuple[Tensor, ...]:
 
 def _split(tensor: Tensor, logits: Tensor) -> tuple[Tensor, ...]:
     """Split the rows of a tensor into parts for which the logits are not too large."""
-    elements = CACHED if logits.device.type == "cpu" else MANY
+    elements = CPU_ELEMENTS if logits.device.type == "cpu" else GPU_ELEMENTS
     return torch.split(tensor, max(1, elements // max(1, logits.shape[1])))

@@ -6,14 +6,15 @@
     lstm   c_t = f * c_{t-1} + i * g,  h_t = o * tanh(c_t)
            i, f, o = sigmoid(U x_t + a + V h_{t-1} + b),  g = tanh(U x_t + a + V h_{t-1} + b)
 
-where each of r, z, n, i, f, o, g has its own U, a, V and b. A layer reads forward, backward or in
-both directions. Padding is on the right and changes nothing. Packed sequences would prevent the
-fused kernels (1.3 to 3.3 times slower on a CPU), so rows are run with their padding: a row that is
-read backward is first reversed within its length, and the cell of an LSTM is kept at padding.
+where each of r, z, n, i, f, o, g has its own U, a, V and b. Padding is on the right and changes
+nothing. Packed sequences would prevent the fused kernels (1.3 to 3.3 times slower on a CPU), so
+rows include their padding: backward layers reverse each row within its length, and the cell of an
+LSTM does not change at padding.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -41,14 +42,13 @@ class RecurrentState(NamedTuple):
 
 def join_layers(states: list[RecurrentState]) -> RecurrentState:
     """Concatenate the states of single layers."""
-    cells = [state.cell for state in states if state.cell is not None]
-    hidden = torch.cat([state.hidden for state in states], dim=1)
-    return RecurrentState(hidden, torch.cat(cells, dim=1) if cells else None)
+    hidden, cells = zip(*states, strict=True)
+    return RecurrentState(torch.cat(hidden, 1), None if cells[0] is None else torch.cat(cells, 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Sizes:
-    """Options of all kinds."""
+class _RecurrentConfig:
+    """Fields of all kinds."""
 
     kind: Literal["tanh", "gru", "lstm"]
     hidden: int | None = bounded(None, at_least=1)  # units per direction; default: the input width
@@ -71,26 +71,23 @@ class _Sizes:
     def build(self, width: int) -> "Recurrent":
         return Recurrent(self, width)
 
-    def build_cell(self, input_width: int, hidden: int) -> "RecurrentCell":
-        return RecurrentCell(self, input_width, hidden)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TanhConfig(_Sizes):
+class TanhConfig(_RecurrentConfig):
     """A plain RNN with tanh."""
 
     kind: Literal["tanh"] = "tanh"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GRUConfig(_Sizes):
+class GRUConfig(_RecurrentConfig):
     """Gated recurrent units."""
 
     kind: Literal["gru"] = "gru"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LSTMConfig(_Sizes):
+class LSTMConfig(_RecurrentConfig):
     """Long short-term memory."""
 
     kind: Literal["lstm"] = "lstm"
@@ -99,33 +96,33 @@ class LSTMConfig(_Sizes):
 RecurrentConfig = TanhConfig | GRUConfig | LSTMConfig
 
 
-def new_layers(config: _Sizes, reads: list[int], hidden: int) -> nn.ModuleList:
-    """Return the layers of one direction for these input widths."""
-    if config.kind == "tanh":
-        return nn.ModuleList(nn.RNN(read, hidden, bias=False, batch_first=True) for read in reads)
-    gated = nn.GRU if config.kind == "gru" else nn.LSTM
-    return nn.ModuleList(gated(read, hidden, batch_first=True) for read in reads)
-
-
 class Recurrent(nn.Module):
     """A stack of layers; each reads the outputs of all directions of the layer below."""
 
-    def __init__(self, config: _Sizes, width: int) -> None:
+    def __init__(self, config: _RecurrentConfig, width: int) -> None:
         super().__init__()
-        self.directions = 2 if config.direction == "both" else 1
+        self.kind, self.directions = config.kind, 2 if config.direction == "both" else 1
         self.hidden, self.depth = config.hidden_width(width), config.layers
         self.width = self.directions * self.hidden
-        reads = [width] + [self.width] * (config.layers - 1)
+        kinds: dict[str, Callable[..., nn.Module]] = {
+            "tanh": partial(nn.RNN, bias=False),
+            "gru": nn.GRU,
+            "lstm": nn.LSTM,
+        }
+        new_layer = partial(kinds[config.kind], hidden_size=self.hidden, batch_first=True)
+        widths = [width] + [self.width] * (config.layers - 1)
         self.forwards = self.backwards = None
         if config.direction != "backward":
-            self.forwards = new_layers(config, reads, self.hidden)
+            self.forwards = nn.ModuleList(map(new_layer, widths))
         if config.direction != "forward":
-            self.backwards = new_layers(config, reads, self.hidden)
+            self.backwards = nn.ModuleList(map(new_layer, widths))
         self.dropout = Dropout(config.dropout)
 
     def init_state(self, batch: int) -> RecurrentState:
-        """Return the state before any token: zeros."""
-        return zero_state(self, batch, self.directions * self.depth, self.hidden)
+        """Return the state before any token: zeros, on the device of the weights."""
+        layers = self.directions * self.depth
+        zeros = next(self.parameters()).new_zeros(batch, layers, self.hidden)
+        return RecurrentState(zeros, zeros if self.kind == "lstm" else None)
 
     def forward(
         self, inputs: Frames, present: Present | None = None, state: RecurrentState | None = None
@@ -151,45 +148,18 @@ class Recurrent(nn.Module):
             inputs = torch.cat(outputs, dim=-1)
         return inputs, join_layers(states)
 
-
-class RecurrentCell(nn.Module):
-    """A stack that runs one token, for decoders whose next input depends on the last state.
-
-    Its weights have the names of those of a forward `Recurrent` of the same config. The kernel for
-    one token takes half as long as that for whole rows.
-    """
-
-    def __init__(self, config: _Sizes, input_width: int, hidden: int) -> None:
-        super().__init__()
-        assert config.direction == "forward", "a cell runs forward"
-        reads = [input_width] + [hidden] * (config.layers - 1)
-        self.hidden, self.depth, self.width = hidden, config.layers, hidden
-        self.forwards = new_layers(config, reads, hidden)
-        self.dropout = Dropout(config.dropout)
-
-    def init_state(self, batch: int) -> RecurrentState:
-        """Return the state before any token: zeros."""
-        return zero_state(self, batch, self.depth, self.hidden)
-
-    def forward(
+    def step(
         self, inputs: Float[Tensor, "B J"], state: RecurrentState
     ) -> tuple[Float[Tensor, "B width"], RecurrentState]:
+        """Run one token, in half the time of `forward`."""
+        assert self.forwards is not None and self.backwards is None, "only forward layers step"
         states: list[RecurrentState] = []
         for depth, layer in enumerate(self.forwards):
-            if depth > 0:
-                inputs = self.dropout(inputs)
-            inputs, last = step_layer(layer, inputs, state.layer(depth))
+            inputs, last = step_layer(
+                layer, self.dropout(inputs) if depth else inputs, state.layer(depth)
+            )
             states.append(last)
         return inputs, join_layers(states)
-
-
-def zero_state(
-    module: Recurrent | RecurrentCell, batch: int, layers: int, hidden: int
-) -> RecurrentState:
-    """Return zeros on the device of the weights, with a cell if the module is an LSTM."""
-    zeros = next(module.parameters()).new_zeros(batch, layers, hidden)
-    has_cell = any(isinstance(layer, nn.LSTM) for layer in module.modules())
-    return RecurrentState(zeros, zeros if has_cell else None)
 
 
 def run_layer(
@@ -236,10 +206,9 @@ def masked_lstm(
     first: Float[Tensor, "1 B hidden"],
     first_cell: Float[Tensor, "1 B hidden"],
 ) -> tuple[Float[Tensor, "B T hidden"], Float[Tensor, "1 B hidden"], Float[Tensor, "1 B hidden"]]:
-    """Return outputs, last output and last cell, which does not change at padding.
+    """Return outputs, last output and last cell, with one call of the fused kernel.
 
-    An additional input, 1 at padding and 0 elsewhere, closes the input gate and opens the forget
-    gate, so that one call of the fused kernel is enough.
+    An additional input, 1 at padding, closes the input gate and opens the forget gate.
     """
     assert isinstance(layer, nn.LSTM)
     if present is None:

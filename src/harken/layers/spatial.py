@@ -1,4 +1,4 @@
-"""Self-attention over the places of an image: the places are a sequence with two coordinates.
+"""Self-attention over the positions of an image, a sequence of tokens with two coordinates.
 
 c[x,y] = sum over x', y' of a[x,y,x',y'] v[x',y'],
 a[x,y,x',y'] = softmax over both x' and y' of the score of (x,y) with (x',y')
@@ -66,14 +66,14 @@ class SpatialEncoder(nn.Module):
         present: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T width"]:
         """Return the states of tokens in any order, at these coordinates."""
-        position = self.position
-        places = coordinates[..., 1] * self.columns + coordinates[..., 0]
+        indices = coordinates[..., 1] * self.columns + coordinates[..., 0]
         context = AttentionContext(
             mask=padding_mask(present),
-            query_positions=places,
-            key_positions=places,
-            rotation=position.rotation(coordinates),
-            bias=position.bias(coordinates, coordinates),
+            query_positions=indices,
+            key_positions=indices,
+            rotation=self.position.rotation(coordinates),
+            bias=self.position.bias(coordinates, coordinates),
         )
-        states: Tensor = self.stack(self.dropout(position.embed(tokens, coordinates)), context)[0]
+        embedded = self.dropout(self.position.embed(tokens, coordinates))
+        states: Tensor = self.stack(embedded, context)[0]
         return states

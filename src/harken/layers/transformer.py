@@ -6,9 +6,8 @@
 Keys and values of earlier tokens and of the memory are arguments and results.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -22,23 +21,17 @@ from harken.layers.norm import NormConfig
 
 @runtime_checkable
 class Block(Protocol):
-    """A block with self-attention whose output is its input plus what its parts add."""
+    """A block with self-attention that adds the outputs of its parts to its input."""
 
     attention: MultiHead
-    attention_is_first: ClassVar[bool]  # whether attention reads the input of the block
-
-    @property
-    def is_decoder(self) -> bool:
-        """Whether it has cross-attention."""
-        ...
+    attention_is_first: bool  # whether attention reads the input of the block
+    is_decoder: bool  # whether the block has cross-attention
 
     def norms_before_attention(self) -> list[nn.Module]:
         """Return the norms between the input of the block and its self-attention."""
-        ...
 
     def residual_norms(self) -> list[nn.Module]:
         """Return the norms on the residual path from input to output."""
-        ...
 
 
 @runtime_checkable
@@ -72,17 +65,10 @@ class TransformerConfig:
         return TransformerBlock(self, width, length, memory_width)
 
 
-class Memory(NamedTuple):
-    """Keys and values of a layer's memory, and the context of cross-attention to it."""
-
-    seen: KeyValues
-    context: AttentionContext
-
-
 class TransformerBlock(nn.Module):
     """B T J -> B T J; has cross-attention if `memory_width` is given."""
 
-    attention_is_first: ClassVar[bool] = True
+    attention_is_first = True
 
     def __init__(
         self, config: BlockConfig, width: int, length: int, memory_width: int | None
@@ -91,6 +77,7 @@ class TransformerBlock(nn.Module):
         self.attention = config.attention.build(width, length)
         self.attention_norm = config.norm.build(width)
         self.cross = self.cross_norm = None
+        self.is_decoder = memory_width is not None
         if memory_width is not None:
             self.cross = config.attention.build(width, length, memory_width)
             self.cross_norm = config.norm.build(width)
@@ -98,10 +85,6 @@ class TransformerBlock(nn.Module):
         self.feedforward_norm = config.norm.build(width)
         self.dropout = Dropout(config.dropout)
         self.pre_norm = config.norm.place == "pre"
-
-    @property
-    def is_decoder(self) -> bool:
-        return self.cross is not None
 
     def norms_before_attention(self) -> list[nn.Module]:
         return [self.attention_norm] if self.pre_norm else []
@@ -115,18 +98,22 @@ class TransformerBlock(nn.Module):
         inputs: Float[Tensor, "B T J"],
         context: AttentionContext,
         past: KeyValues | None = None,
-        memory: Memory | None = None,
+        memory: KeyValues | None = None,
+        cross_context: AttentionContext | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
+        """Return the tokens, and the keys and values of self-attention."""
         tokens = self.attention_norm(inputs) if self.pre_norm else inputs
-        mixed, seen = self.attention(tokens, context, past)
+        mixed, keys_values = self.attention(tokens, context, past)
         tokens = self._add(inputs, mixed, self.attention_norm)
         if self.cross is not None and self.cross_norm is not None:
-            assert memory is not None, "a block with cross-attention needs a memory"
+            assert memory is not None and cross_context is not None, (
+                "cross-attention needs a memory"
+            )
             queries = self.cross_norm(tokens) if self.pre_norm else tokens
-            mixed = self.cross.attend(queries, memory.seen, memory.context)
+            mixed = self.cross.attend(queries, memory, cross_context)
             tokens = self._add(tokens, mixed, self.cross_norm)
         normed = self.feedforward_norm(tokens) if self.pre_norm else tokens
-        return self._add(tokens, self.feedforward(normed), self.feedforward_norm), seen
+        return self._add(tokens, self.feedforward(normed), self.feedforward_norm), keys_values
 
     def _add(self, tokens: Tensor, output: Tensor, norm: nn.Module) -> Tensor:
         total: Tensor = tokens + self.dropout(output)
@@ -163,13 +150,17 @@ class Stack(nn.Module):
         self,
         inputs: Float[Tensor, "B T J"],
         context: AttentionContext,
-        past: StackState | None = None,
-        memory: Sequence[Memory] | None = None,
+        past: StackState = (),
+        memory: StackState = (),
+        cross_context: AttentionContext | None = None,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
+        """Return the tokens, and the keys and values of every block."""
         states = []
         for depth, block in enumerate(self.blocks):
-            block_past = None if past is None else past[depth]
-            block_memory = None if memory is None else memory[depth]
-            inputs, state = block(inputs, context, block_past, block_memory)
+            block_past, block_memory = (
+                (past[depth] if past else None),
+                (memory[depth] if memory else None),
+            )
+            inputs, state = block(inputs, context, block_past, block_memory, cross_context)
             states.append(state)
         return self.norm(inputs), tuple(states)

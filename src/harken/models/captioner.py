@@ -1,10 +1,10 @@
 """Image captioning.
 
-    image B K Y X, or feature map M[x,y,K]  --frontend, encoder-->  memory B M H, a state per place
+    image B K Y X, or feature map M[x,y,K]  --frontend, encoder-->  memory B M H
     memory, words so far  --decoder-->  B T V
 
 With no encoder layers and an RNN decoder, the decoder attends to the feature map itself. A norm
-after the frontend prevents a single place from taking all attention before training.
+after the frontend prevents a single position from taking all attention before training.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,7 @@ from harken.layers.spatial import SpatialConfig
 from harken.models.decoders import AttentionRNNDecoderConfig
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows, check_shape
-from harken.models.seq2seq import (
-    Decoder,
-    DecoderConfig,
-    EncoderOutput,
-    Seq2Seq,
-    check_memory,
-    decoder_layers,
-)
+from harken.models.seq2seq import Decoder, DecoderConfig, EncoderOutput, Seq2Seq, check_memory
 
 Images = Float[Tensor, "B channels second third"]
 
@@ -70,31 +63,28 @@ class Captioner(Seq2Seq):
         self.norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
         self.encoder = config.encoder.build(config.width, self.frontend.columns, self.frontend.rows)
-        self.decoder = self.build_decoder(
-            config.decoder, vocabulary, self.encoder, self.encoder.width, seed
-        )
+        self.decoder = self.build_decoder(config.decoder, vocabulary, self.encoder, seed)
         self.max_target = config.decoder.max_length
-        initialize(self, max(config.encoder.layers, decoder_layers(config.decoder)), seed)
+        initialize(self, max(config.encoder.layers, config.decoder.layers), seed)
 
-    def encode(self, pictures: Images) -> EncoderOutput:
+    def encode(self, images: Images) -> EncoderOutput:
         """Return the memory of images B K Y X, or of feature maps B X Y K."""
-        tokens = self.frontend(pictures)
-        places = self.dropout(self.norm(tokens.tokens))
-        states: Tensor = self.encoder(places, tokens.coordinates)
+        grid = self.frontend(images)
+        states: Tensor = self.encoder(self.dropout(self.norm(grid.tokens)), grid.coordinates)
         return EncoderOutput(states, states.new_ones(states.shape[:2], dtype=torch.bool))
 
     def forward(
-        self, pictures: Images, target: TokenIds, *, at: Present | None = None
+        self, images: Images, target: TokenIds, *, at: Present | None = None
     ) -> Float[Tensor, "B T V"] | Float[Tensor, "targets V"]:
         """Return the logits of the token after each of `target`, or only where `at` is true."""
-        states = self.states(pictures, target)
+        states = self.states(images, target)
         return self.logits(states if at is None else states[at])
 
-    def states(self, pictures: Images, target: TokenIds) -> Float[Tensor, "B T J"]:
+    def states(self, images: Images, target: TokenIds) -> Float[Tensor, "B T J"]:
         """Return the decoder's states for a known target."""
         axes: tuple[int | str, ...] = ("batch", self.channels, "rows", "columns")
         if isinstance(self.frontend, FeatureProjection):
             axes = ("batch", "columns", "rows", self.channels)
-        check_shape("pictures", pictures, *axes)
+        check_shape("images", images, *axes)
         check_rows("target", target, self.max_target)
-        return cast(Tensor, self.decoder(target, self.init_state(*self.encode(pictures))))
+        return cast(Tensor, self.decoder(target, self.init_state(*self.encode(images))))

@@ -5,8 +5,7 @@
     masked   logits[w] = e[w]·W·h[t], where h is an encoder over words with <mask> at the blanks
              (BERT): the blanks of a row hide each other
 
-e is the embedding table, for input and output. A row has an end symbol before its first word and
-after its last. `tasks/fill.py` chooses the blanks.
+e is the embedding table. A row has an end symbol before its first word and after its last.
 """
 
 from collections.abc import Iterable
@@ -39,7 +38,7 @@ class BiRNNClozeConfig:
 
     kind: Literal["rnn"] = "rnn"
     together: ClassVar[bool] = True  # predicts all words of a row at once
-    length: ClassVar[int | None] = None  # the longest row, in words; None for any length
+    max_length: ClassVar[int | None] = None  # the longest row, in words; None for any length
     width: int = bounded(192, at_least=1)  # width J of the embeddings
     cell: RecurrentConfig = LSTMConfig()  # the recurrent layers of each direction
     dropout: float = bounded(0.4, at_least=0.0, below=1.0)  # of word vectors and of states
@@ -67,17 +66,17 @@ class MaskedLMConfig:
 
     def __post_init__(self) -> None:
         check_encoder(self.encoder, self.width)
-        if self.length is not None and self.length < 1:
+        if self.max_length is not None and self.max_length < 1:
             raise ValueError(
                 f"encoder.max_length: expected at least {EDGES + 1}, for a word between two end "
-                f"symbols, got {self.length + EDGES}"
+                f"symbols, got {self.max_length + EDGES}"
             )
 
     @property
-    def length(self) -> int | None:
+    def max_length(self) -> int | None:
         """The longest row, in words; None for any length."""
         with torch.device("meta"):  # there may be fewer positions than `max_length`
-            limit = build_encoder(self.encoder, self.width).length
+            limit = build_encoder(self.encoder, self.width).max_length
         return None if limit is None else limit - EDGES
 
     def build(self, vocabulary: int, *, mask: int, end: int, seed: int) -> "MaskedLM":
@@ -117,10 +116,7 @@ def between_ends(tokens: TokenIds, present: Present, end: int) -> Int[Tensor, "B
 
 
 def init_unit_length(table: nn.Embedding, projections: Iterable[nn.Linear], seed: int) -> None:
-    """Draw word vectors of length about one, and projections that preserve lengths.
-
-    With smaller weights the logits, a product of all three, stay flat for hundreds of steps.
-    """
+    """Preserve lengths: with small weights the logits would stay flat for hundreds of steps."""
     generator = torch.Generator().manual_seed(seed)
     for weight in (table.weight, *(projection.weight for projection in projections)):
         nn.init.normal_(weight, std=weight.shape[1] ** -0.5, generator=generator)
@@ -168,7 +164,7 @@ class MaskedLM(ClozeModel):
         init_unit_length(self.embedding, (self.out,), seed)
 
     def states(self, tokens: TokenIds, present: Present, blanks: Present) -> Float[Tensor, "N J"]:
-        limit = self.backbone.length
+        limit = self.backbone.max_length
         check_blanks(tokens, present, blanks, None if limit is None else limit - EDGES)
         masked = between_ends(tokens.masked_fill(blanks, self.mask), present, self.end)
         embedded: Tensor = self.dropout(self.embedding(masked))

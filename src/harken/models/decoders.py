@@ -11,25 +11,24 @@ RNN with attention:
     h[t]   = CELL(h[t-1], V[t], e[w_t])
     P(w_{t+1}) = softmax over w of  e[w] . W_auto h[t]           (tied to the embeddings)
 
-The attention of step t enters h[t] and so predicts w_{t+1}; a start symbol precedes the first word.
-Any `MultiHead` can replace the score above. For speech, `location` adds a score that depends on the
-previous weights: v . tanh(q + k + U f), with f a convolution of the weights of the last step.
+A start symbol precedes the first word. Any `MultiHead` can replace the score above. For speech,
+`location` adds v . tanh(q + k + U f), with f a convolution of the weights of the last step.
 
 `init_state` projects the memory once; the state holds its keys and values.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from harken.attention.compatibility import check_choices
-from harken.attention.context import attention_context, build_position
+from harken.attention.context import build_position
 from harken.attention.kernels import attention_weights
-from harken.attention.masks import CAUSAL, Mask, build_mask, padding_mask
+from harken.attention.masks import CAUSAL, Mask, padding_mask
 from harken.attention.multihead import AttentionContext, KeyValues, MultiHeadConfig
 from harken.attention.positions import PositionConfig, SinusoidConfig, model_width
 from harken.attention.scores import MergedConfig
@@ -39,12 +38,18 @@ from harken.layers.embedding import OutputLinear, TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, RecurrentConfig, RecurrentState
-from harken.layers.transformer import Memory, Stack, StackState
+from harken.layers.transformer import Stack
+from harken.models.gpt import CausalState, CausalTransformer
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds
 
 Encoded = Float[Tensor, "B M memory"]
 MemoryMask = Bool[Tensor, "B M"]
+
+
+def all_present(memory: Encoded, present: MemoryMask | None) -> MemoryMask:
+    """Return `present`, or a mask without padding if it is None."""
+    return memory.new_ones(memory.shape[:2], dtype=torch.bool) if present is None else present
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,17 +76,7 @@ class TransformerDecoderConfig:
         return TransformerDecoder(self, vocabulary, memory_width, seed)
 
 
-class DecoderState(NamedTuple):
-    """Keys and values of the generated tokens and of the memory."""
-
-    layers: StackState
-    positions: Int[Tensor, "B S"]
-    present: Bool[Tensor, "B S"]
-    memory: StackState
-    memory_present: Bool[Tensor, "B M"]
-
-
-class TransformerDecoder(nn.Module):
+class TransformerDecoder(CausalTransformer):
     """The decoder of the encoder-decoder Transformer."""
 
     def __init__(
@@ -89,7 +84,6 @@ class TransformerDecoder(nn.Module):
     ) -> None:
         super().__init__()
         width, length = config.width, config.max_length
-        self.length = length
         self.embedding = TokenEmbedding(vocabulary, width)
         self.position = build_position(config.position, config.attention, width, length)
         self.dropout = Dropout(config.dropout)
@@ -99,54 +93,24 @@ class TransformerDecoder(nn.Module):
         if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
 
-    def init_state(self, memory: Encoded, present: MemoryMask | None = None) -> DecoderState:
+    def init_state(self, memory: Encoded, present: MemoryMask | None = None) -> CausalState:
         """Return the state before any token."""
         empty = torch.zeros(memory.shape[0], 0, dtype=torch.long, device=memory.device)
         projected = self.stack.project_kv(memory)
-        return DecoderState((), empty, empty.bool(), projected, all_present(memory, present))
+        return CausalState((), empty, empty.bool(), projected, all_present(memory, present))
 
-    def forward(self, tokens: TokenIds, state: DecoderState) -> Float[Tensor, "B T J"]:
+    def forward(self, tokens: TokenIds, state: CausalState) -> Float[Tensor, "B T J"]:
         """Return the states of whole rows, for training and scoring."""
-        at = torch.arange(tokens.shape[1], device=tokens.device)[None]
-        return self._run(tokens, at, at, CAUSAL, state)[0]
-
-    def step(
-        self, tokens: TokenIds, present: Present, state: DecoderState
-    ) -> tuple[Float[Tensor, "B T J"], DecoderState]:
-        """Return the states of new tokens; those that are not `present` are padding."""
-        start = state.present.sum(dim=1, keepdim=True)
-        at = (start + present.cumsum(dim=1) - 1).clamp(min=0)
-        keys_at = torch.cat((state.positions, at), dim=1)
-        keys_present = torch.cat((state.present, present), dim=1)
-        mask = build_mask("causal", at, keys_at, present=keys_present)
-        states, layers = self._run(tokens, at, keys_at, mask, state)
-        return states, state._replace(layers=layers, positions=keys_at, present=keys_present)
+        positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        return self.run(tokens, positions, positions, CAUSAL, state)[0]
 
     def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
         """Return the logits of the next token."""
         return cast(Tensor, self.lm_head(states))
 
-    def _run(
-        self,
-        tokens: TokenIds,
-        positions: Int[Tensor, "#B T"],
-        key_positions: Int[Tensor, "#B S"],
-        mask: Mask,
-        state: DecoderState,
-    ) -> tuple[Float[Tensor, "B T J"], StackState]:
-        context = attention_context(self.position, mask, positions, key_positions)
-        # Positions of target and memory are unrelated: no rotation, no bias.
-        places = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
-        mask = padding_mask(state.memory_present)
-        cross = AttentionContext(mask=mask, query_positions=positions, key_positions=places)
-        memory = [Memory(layer, cross) for layer in state.memory]
-        embedded = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
-        states, layers = self.stack(embedded, context, state.layers or None, memory)
-        return states, layers
 
-
+# The bilinear score above.
 BILINEAR = MultiHeadConfig(heads=1, score=MergedConfig(), v_proj=False, out_proj=False)
-"""The bilinear score above."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,9 +120,8 @@ class LocationConfig:
     channels: int = bounded(8, at_least=1)  # channels of the convolution over the last weights
     kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # kernel size, in source positions
     hidden: int = bounded(64, at_least=1)  # width of the tanh layer
-    window: int | None = bounded(
-        None, at_least=1
-    )  # positions attended on each side of the last center
+    # Positions attended on each side of the last center.
+    window: int | None = bounded(None, at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,6 +148,10 @@ class AttentionRNNDecoderConfig:
             raise ValueError(
                 f"cell.direction: a decoder runs forward (got {self.cell.direction!r}); remove it"
             )
+
+    @property
+    def layers(self) -> int:
+        return self.cell.layers
 
     def build(
         self, vocabulary: int, memory_width: int, source_width: int, seed: int
@@ -222,7 +189,7 @@ class Location(nn.Module):
         self.score_proj = nn.Linear(config.hidden, 1, bias=False)
 
     def init_state(self, memory: Encoded) -> LocationState:
-        """Return the state with all attention at the first place."""
+        """Return the state with all attention at the first position."""
         weights = memory.new_zeros(memory.shape[:2])
         weights[:, 0] = 1.0
         return LocationState(weights, self.memory_proj(memory))
@@ -234,13 +201,13 @@ class Location(nn.Module):
         return scores[:, None, None, :, 0]
 
     def mask(self, last: LocationState, present: Bool[Tensor, "B M"]) -> Mask:
-        """Return the mask of the places near the center of the last attention."""
+        """Return the mask of the positions near the center of the last attention."""
         if self.window is None:
             return padding_mask(present)
-        places = torch.arange(present.shape[1], device=present.device)
-        center = (last.weights * places).sum(dim=1, keepdim=True).round()
+        indices = torch.arange(present.shape[1], device=present.device)
+        center = (last.weights * indices).sum(dim=1, keepdim=True).round()
         center = torch.minimum(center, present.sum(dim=1, keepdim=True) - 1)
-        return Mask(visible=(present & ((places - center).abs() <= self.window))[:, None, None])
+        return Mask(visible=(present & ((indices - center).abs() <= self.window))[:, None, None])
 
 
 class AttentionRNNDecoder(nn.Module):
@@ -258,14 +225,13 @@ class AttentionRNNDecoder(nn.Module):
         attention, hidden = config.attention, config.hidden
         attended = hidden
         if not attention.out_proj:
-            own, _ = attention.head_widths(hidden)
-            attended = attention.heads * (own if attention.v_proj else memory_width)
+            head_width, _ = attention.head_widths(hidden)
+            attended = attention.heads * (head_width if attention.v_proj else memory_width)
         self.embedding = TokenEmbedding(vocabulary, config.width)
         self.attention = attention.build(hidden, config.max_length, memory_width)
-        self.cell = config.cell.build_cell(attended + config.width, hidden)
-        self.first: nn.Linear | None = None
-        if source_width != hidden:
-            self.first = nn.Linear(source_width, hidden, bias=False)
+        self.cell = replace(config.cell, hidden=hidden).build(attended + config.width)
+        resized = source_width != hidden
+        self.first = nn.Linear(source_width, hidden, bias=False) if resized else nn.Identity()
         self.to_words = nn.Linear(hidden, config.width, bias=False)  # W_auto
         self.location: Location | None = None
         if config.location is not None:
@@ -278,7 +244,7 @@ class AttentionRNNDecoder(nn.Module):
     ) -> AttentionRNNState:
         """Return h[0], computed from the state of a right-to-left RNN at the first token."""
         zeros = self.cell.init_state(memory.shape[0])
-        hidden = source if self.first is None else self.first(source)
+        hidden = self.first(source)
         cell = RecurrentState(hidden[:, None].expand_as(zeros.hidden), zeros.cell)
         location = None if self.location is None else self.location.init_state(memory)
         projected = self.attention.project_kv(memory)
@@ -309,26 +275,21 @@ class AttentionRNNDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "B H"], AttentionRNNState]:
         """Attend with h[t-1], then compute h[t]."""
         query = state.cell.hidden[:, -1]
-        places = torch.arange(state.memory_present.shape[1], device=words.device)[None]
+        indices = torch.arange(state.memory_present.shape[1], device=words.device)[None]
         bias, mask = None, padding_mask(state.memory_present)
         if self.location is not None and state.location is not None:
             bias = self.location.bias(query, state.location)
             mask = self.location.mask(state.location, state.memory_present)
         context = AttentionContext(
-            mask=mask, query_positions=places[:, :1], key_positions=places, bias=bias
+            mask=mask, query_positions=indices[:, :1], key_positions=indices, bias=bias
         )
         attended = self.attention.attend(query[:, None], state.memory, context)[:, 0]
-        output, cell = self.cell(self.dropout(torch.cat((attended, words), dim=-1)), state.cell)
+        output, cell = self.cell.step(
+            self.dropout(torch.cat((attended, words), dim=-1)), state.cell
+        )
         location = state.location
         if location is not None:
             terms = self.attention.terms(query[:, None], state.memory, context)
             weights = attention_weights(terms, mask).mean(dim=1)[:, 0]
             location = location._replace(weights=weights)
         return output, state._replace(cell=cell, location=location)
-
-
-def all_present(memory: Encoded, present: MemoryMask | None) -> MemoryMask:
-    """Return `present`, or a mask without padding where it is None."""
-    if present is not None:
-        return present
-    return torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)

@@ -8,27 +8,26 @@
 Padding is on the right, or for a Transformer on either side. It does not affect real tokens.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.attention.compatibility import check_choices
 from harken.attention.context import attention_context, build_position
 from harken.attention.masks import padding_mask
-from harken.attention.multihead import MultiHeadConfig
-from harken.attention.positions import LearnedConfig, NoPositionConfig, PositionConfig
-from harken.attention.scores import TransformerXLConfig
-from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
-from harken.layers.conformer import ConformerConfig
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
+from harken.attention.positions import LearnedConfig, PositionConfig
+from harken.config import MAX_LAYERS, bounded
+from harken.layers.conformer import ConformerBlock, ConformerEncoderConfig
 from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
 from harken.layers.dropout import Dropout
 from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.layers.recurrent import GRUConfig, LSTMConfig, Recurrent, RecurrentConfig, TanhConfig
+from harken.layers.recurrent import Recurrent, RecurrentConfig
 from harken.layers.transformer import Stack
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows, check_shape
@@ -49,32 +48,8 @@ class TransformerEncoderConfig:
     embedding_norm: bool = False  # whether to normalize the inputs of the first block, as in BERT
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConformerEncoderConfig:
-    """A stack of Conformer blocks."""
-
-    kind: Literal["conformer"] = "conformer"
-    layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
-    max_length: int = bounded(1024, at_least=1)  # longest input, in tokens
-    attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())  # self-attention
-    position: PositionConfig = NoPositionConfig()  # position kind, in addition to the score's
-    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both half-step layers
-    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise kernel size, in tokens
-    convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
-    dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the input and of each sublayer
-
-    def __post_init__(self) -> None:
-        self.block()  # raises an error if the kernel is invalid
-
-    def block(self) -> ConformerConfig:
-        names = (field.name for field in fields(ConformerConfig))
-        return ConformerConfig(**{name: getattr(self, name) for name in names})
-
-
 EncoderConfig = (
-    TanhConfig
-    | GRUConfig
-    | LSTMConfig
+    RecurrentConfig
     | ConvPyramidConfig
     | GatedConvolutionConfig
     | TransformerEncoderConfig
@@ -106,16 +81,36 @@ def build_encoder(config: EncoderConfig, width: int) -> "Encoder":
 Inputs = Float[Tensor, "B T J"]
 
 
-class TransformerEncoder(nn.Module):
+class AttentionEncoder(nn.Module):
+    """Positions and dropout of the inputs: the base of encoders with attention."""
+
+    def __init__(
+        self, config: TransformerEncoderConfig | ConformerEncoderConfig, width: int
+    ) -> None:
+        super().__init__()
+        length = config.max_length
+        self.position = build_position(config.position, config.attention, width, length)
+        self.max_length: int | None = min(length, self.position.length or length)
+        self.width, self.layers = self.position.width, config.layers
+        self.norm: nn.Module = nn.Identity()
+        self.dropout = Dropout(config.dropout)
+
+    def embed(
+        self, inputs: Inputs, positions: Int[Tensor, "#B T"], present: Present | None
+    ) -> tuple[Float[Tensor, "B T H"], AttentionContext]:
+        """Return the inputs of the first block, and the context of all blocks."""
+        context = attention_context(self.position, padding_mask(present), positions, positions)
+        embedded = self.position.embed(inputs, positions[..., None])
+        return self.dropout(self.norm(embedded)), context
+
+
+class TransformerEncoder(AttentionEncoder):
     """Transformer blocks without a causal mask."""
 
     def __init__(self, config: TransformerEncoderConfig, width: int) -> None:
-        super().__init__()
-        self.position = build_position(config.position, config.attention, width, config.max_length)
-        self.length: int | None = min(config.max_length, self.position.length or config.max_length)
-        self.width, self.layers = self.position.width, config.layers
-        self.norm = config.norm.build(self.width) if config.embedding_norm else nn.Identity()
-        self.dropout = Dropout(config.dropout)
+        super().__init__(config, width)
+        if config.embedding_norm:
+            self.norm = config.norm.build(self.width)
         self.stack = Stack(config, config.layers, self.width, config.max_length)
 
     def forward(self, inputs: Inputs, present: Present | None = None) -> Float[Tensor, "B T H"]:
@@ -123,29 +118,20 @@ class TransformerEncoder(nn.Module):
             positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
         else:
             positions = (present.cumsum(dim=1) - 1).clamp(min=0)
-        context = attention_context(self.position, padding_mask(present), positions, positions)
-        embedded = self.dropout(self.norm(self.position.embed(inputs, positions[..., None])))
-        states: Tensor = self.stack(embedded, context)[0]
-        return states
+        return cast(Tensor, self.stack(*self.embed(inputs, positions, present))[0])
 
 
-class ConformerEncoder(nn.Module):
+class ConformerEncoder(AttentionEncoder):
     """Conformer blocks."""
 
     def __init__(self, config: ConformerEncoderConfig, width: int) -> None:
-        super().__init__()
-        self.position = build_position(config.position, config.attention, width, config.max_length)
-        self.length: int | None = min(config.max_length, self.position.length or config.max_length)
-        self.width, self.layers = self.position.width, config.layers
-        self.dropout = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(
-            config.block().build(self.width, config.max_length) for _ in range(config.layers)
-        )
+        super().__init__(config, width)
+        blocks = (ConformerBlock(config, self.width) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(blocks)
 
     def forward(self, inputs: Inputs, present: Present | None = None) -> Float[Tensor, "B T H"]:
         positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
-        context = attention_context(self.position, padding_mask(present), positions, positions)
-        states: Tensor = self.dropout(self.position.embed(inputs, positions[..., None]))
+        states, context = self.embed(inputs, positions, present)
         for block in self.blocks:
             states = block(states, context, present)
         return states
@@ -154,7 +140,7 @@ class ConformerEncoder(nn.Module):
 class RNNEncoder(nn.Module):
     """An RNN; the states of both directions are concatenated."""
 
-    length: int | None = None
+    max_length: int | None = None
 
     def __init__(self, config: RecurrentConfig, width: int) -> None:
         super().__init__()
@@ -168,7 +154,7 @@ class RNNEncoder(nn.Module):
 class ConvEncoder(nn.Module):
     """A convolutional pyramid, or gated convolutions."""
 
-    length: int | None = None
+    max_length: int | None = None
 
     def __init__(self, config: ConvPyramidConfig | GatedConvolutionConfig, width: int) -> None:
         super().__init__()
@@ -206,14 +192,14 @@ class TextEncoder(nn.Module):
         if config.segments > 0:
             self.segment = SegmentEmbedding(config.segments, config.width)
         self.backbone = TransformerEncoder(config, config.width)
-        self.length, self.width = self.backbone.length, self.backbone.width
+        self.max_length, self.width = self.backbone.max_length, self.backbone.width
         initialize(self, config.layers, seed)
 
     def forward(
         self, tokens: TokenIds, *, present: Present | None = None, segments: TokenIds | None = None
     ) -> Float[Tensor, "B T J"]:
         """Return the states; without `segments` every token is in segment 0."""
-        check_rows("tokens", tokens, self.length)
+        check_rows("tokens", tokens, self.max_length)
         if segments is not None and self.segment is None:
             raise ValueError("segments: the model was built without segments")
         if present is not None:

@@ -2,10 +2,10 @@
 
     B T  --embed-->  B T J  --L blocks, t <= i-->  B T J  --lm_head-->  B T V
 
-The product with the vocabulary is expensive, so a loss computes logits only `at` the positions that
-count, and a search only at the last position.
+The product with the vocabulary is expensive, so a loss computes logits only `at` some positions.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from harken.attention.compatibility import check_choices
 from harken.attention.context import attention_context, build_position
-from harken.attention.masks import CAUSAL, Mask, build_mask
-from harken.attention.multihead import MultiHeadConfig
-from harken.attention.positions import LearnedConfig, PositionConfig, model_width
+from harken.attention.masks import CAUSAL, Mask, MaskKind, build_mask, padding_mask
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
+from harken.attention.positions import LearnedConfig, Position, PositionConfig, model_width
 from harken.config import MAX_LAYERS, bounded
 from harken.design.install import InitHeadConfig, init_heads, stack_sites
 from harken.layers.dropout import Dropout
@@ -59,32 +59,65 @@ class GPTConfig:
         return GPT(self, vocabulary, seed)
 
 
-class GPTState(NamedTuple):
-    """Cached keys and values; rows may have different lengths."""
+class CausalState(NamedTuple):
+    """Cached keys and values; rows may have different lengths. A decoder also has a memory."""
 
     layers: StackState
     positions: Int[Tensor, "B S"]
     present: Bool[Tensor, "B S"]
+    memory: StackState = ()
+    memory_present: Bool[Tensor, "B M"] | None = None
 
 
-class GPT(nn.Module):
-    """A decoder-only Transformer."""
+class CausalTransformer(nn.Module):
+    """Token embeddings and causal blocks: the base of `GPT` and of `TransformerDecoder`."""
 
-    def __init__(self, config: GPTConfig, vocabulary: int, seed: int) -> None:
-        super().__init__()
-        length = config.max_length
-        self.mask_kind, self.window = config.mask, config.window
-        self.embedding = TokenEmbedding(vocabulary, config.width)
-        self.position = build_position(config.position, config.attention, config.width, length)
-        self.length = min(length, self.position.length or length)
-        self.dropout = Dropout(config.dropout)
-        self.stack = Stack(config, config.layers, self.position.width, length)
-        self.lm_head = OutputLinear(self.position.width, vocabulary, bias=False)
-        initialize(self, config.layers, seed)
-        sites = stack_sites(self.stack, self.position, self.length, config.mask)
-        init_heads(sites, config.init_heads)
-        if config.tie_embeddings:
-            self.lm_head.weight = self.embedding.weight
+    embedding: TokenEmbedding
+    position: Position
+    dropout: Dropout
+    stack: Stack
+    mask_kind: MaskKind = "causal"
+    window: int | None = None
+
+    def step(
+        self, tokens: TokenIds, present: Present, state: CausalState
+    ) -> tuple[Float[Tensor, "B T J"], CausalState]:
+        """Return the states of new tokens; those that are not `present` are padding."""
+        start = state.present.sum(dim=1, keepdim=True)
+        positions = (start + present.cumsum(dim=1) - 1).clamp(min=0)
+        keys = torch.cat((state.positions, positions), dim=1)
+        present = torch.cat((state.present, present), dim=1)
+        mask = build_mask(self.mask_kind, positions, keys, window=self.window, present=present)
+        states, layers = self.run(tokens, positions, keys, mask, state)
+        return states, state._replace(layers=layers, positions=keys, present=present)
+
+    def run(
+        self,
+        tokens: TokenIds,
+        positions: Int[Tensor, "#B T"],
+        key_positions: Int[Tensor, "#B S"],
+        mask: Mask,
+        state: CausalState | None = None,
+    ) -> tuple[Float[Tensor, "B T J"], StackState]:
+        """Return the last layer's states, and the keys and values of all layers."""
+        context = attention_context(self.position, mask, positions, key_positions)
+        embedded = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
+        if state is None or state.memory_present is None:
+            states, layers = self.stack(embedded, context, state.layers if state else ())
+            return states, layers
+        # Positions of tokens and memory are unrelated: no rotation, no bias.
+        indices = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
+        mask = padding_mask(state.memory_present)
+        cross = AttentionContext(mask=mask, query_positions=positions, key_positions=indices)
+        states, layers = self.stack(embedded, context, state.layers, state.memory, cross)
+        return states, layers
+
+
+class LanguageModel(nn.Module):
+    """Base of causal language models, which differ in `states`, `init_state` and `step`."""
+
+    lm_head: OutputLinear
+    states: Callable[..., Float[Tensor, "B T J"]]
 
     def forward(
         self,
@@ -98,6 +131,30 @@ class GPT(nn.Module):
         states = self.states(tokens, positions=positions, documents=documents)
         return self.logits(states if at is None else states[at])
 
+    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
+        """Return the logits of the next token after each state."""
+        return cast(Tensor, self.lm_head(states))
+
+
+class GPT(LanguageModel, CausalTransformer):
+    """A decoder-only Transformer."""
+
+    def __init__(self, config: GPTConfig, vocabulary: int, seed: int) -> None:
+        super().__init__()
+        length = config.max_length
+        self.mask_kind, self.window = config.mask, config.window
+        self.embedding = TokenEmbedding(vocabulary, config.width)
+        self.position = build_position(config.position, config.attention, config.width, length)
+        self.max_length = min(length, self.position.length or length)
+        self.dropout = Dropout(config.dropout)
+        self.stack = Stack(config, config.layers, self.position.width, length)
+        self.lm_head = OutputLinear(self.position.width, vocabulary, bias=False)
+        initialize(self, config.layers, seed)
+        sites = stack_sites(self.stack, self.position, self.max_length, config.mask)
+        init_heads(sites, config.init_heads)
+        if config.tie_embeddings:
+            self.lm_head.weight = self.embedding.weight
+
     def states(
         self,
         tokens: TokenIds,
@@ -108,46 +165,16 @@ class GPT(nn.Module):
         """Return the last layer's states; in a packed row `documents` separates the texts."""
         if (positions is None) != (documents is None):
             raise ValueError("a packed row needs both positions and documents")
-        check_rows("tokens", tokens, self.length if positions is None else None)
-        at = positions
-        if at is None:
-            at = torch.arange(tokens.shape[1], device=tokens.device)[None]
+        check_rows("tokens", tokens, self.max_length if positions is None else None)
+        if positions is None:
+            positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
         mask = CAUSAL
-        if positions is not None or self.mask_kind != "causal" or self.window is not None:
+        if documents is not None or self.mask_kind != "causal" or self.window is not None:
             packed = {"query_documents": documents, "key_documents": documents}
-            mask = build_mask(self.mask_kind, at, at, window=self.window, **packed)
-        return self._run(tokens, at, at, mask, None)[0]
+            mask = build_mask(self.mask_kind, positions, positions, window=self.window, **packed)
+        return self.run(tokens, positions, positions, mask)[0]
 
-    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
-        """Return the logits of the next token after each state."""
-        return cast(Tensor, self.lm_head(states))
-
-    def init_state(self, batch: int, device: torch.device) -> GPTState:
+    def init_state(self, batch: int, device: torch.device) -> CausalState:
         """Return the state before any token."""
         empty = torch.zeros(batch, 0, dtype=torch.long, device=device)
-        return GPTState((), empty, empty.bool())
-
-    def step(
-        self, tokens: TokenIds, present: Present, state: GPTState
-    ) -> tuple[Float[Tensor, "B T J"], GPTState]:
-        """Return the states of new tokens; those that are not `present` are padding."""
-        start = state.present.sum(dim=1, keepdim=True)
-        at = (start + present.cumsum(dim=1) - 1).clamp(min=0)
-        keys_at = torch.cat((state.positions, at), dim=1)
-        keys_present = torch.cat((state.present, present), dim=1)
-        mask = build_mask(self.mask_kind, at, keys_at, window=self.window, present=keys_present)
-        states, layers = self._run(tokens, at, keys_at, mask, state.layers or None)
-        return states, GPTState(layers, keys_at, keys_present)
-
-    def _run(
-        self,
-        tokens: TokenIds,
-        positions: Int[Tensor, "#B T"],
-        key_positions: Int[Tensor, "#B S"],
-        mask: Mask,
-        past: StackState | None,
-    ) -> tuple[Float[Tensor, "B T J"], StackState]:
-        context = attention_context(self.position, mask, positions, key_positions)
-        embedded = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
-        states, layers = self.stack(embedded, context, past)
-        return states, layers
+        return CausalState((), empty, empty.bool())

@@ -19,16 +19,16 @@ from torch import Tensor
 from harken.errors import Failure, UserError
 from harken.inputs import is_file, read_json, safetensors_header, short_path
 
-LARGEST_CONFIG = 2**20  # bytes
-LARGEST_INDEX = 2**24
-LARGEST_SIZE = 2**31 - 1
+MAX_CONFIG_BYTES = 2**20
+MAX_INDEX_BYTES = 2**24
+MAX_SIZE = 2**31 - 1
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 RESTORE = "restore config.json from the source of the model"
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 VALID: dict[str, Callable[[Any], bool]] = {
     "a string": lambda value: isinstance(value, str),
     "true or false": lambda value: isinstance(value, bool),
-    "a whole number above 0": lambda value: type(value) is int and 0 < value <= LARGEST_SIZE,
+    "a whole number above 0": lambda value: type(value) is int and 0 < value <= MAX_SIZE,
     "a number above 0": lambda value: type(value) in (int, float) and 0 < value < math.inf,
 }
 T = TypeVar("T")
@@ -57,10 +57,6 @@ class Settings:
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
         self.path, self.values = path, values
         self.known: set[str] = set()
-
-    @classmethod
-    def of(cls, path: Path) -> "Settings":
-        return cls(path, read_object(path, LARGEST_CONFIG))
 
     def get(self, key: str, expected: str, default: Any) -> Any:
         """Return a value of a type in `VALID`, or the default if it is absent or null."""
@@ -159,13 +155,13 @@ def rotary_base(settings: Settings) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTensor:
     """A tensor of a file, not read yet."""
 
     path: Path
     name: str
     shape: tuple[int, ...]
-    kind: str
+    dtype: str
 
     def read(self) -> Tensor:
         """Read the tensor; damage is a `Failure`, not a traceback."""
@@ -181,7 +177,7 @@ class Stored:
         return tensor
 
 
-def stored_in(folder: Path) -> list[Stored]:
+def stored_tensors(folder: Path) -> list[StoredTensor]:
     """Return names, shapes and types of all tensors; no weight is read."""
     if is_file(folder / WEIGHTS):
         return _header(folder / WEIGHTS)
@@ -198,17 +194,14 @@ def stored_in(folder: Path) -> list[Stored]:
             f"{folder / WEIGHTS}: file not found (expected the model's weights)",
             fix=f"download {WEIGHTS} or {INDEX} and its shards",
         )
-    shards = read_object(index, LARGEST_INDEX).get("weight_map")
-    if (
-        not isinstance(shards, dict)
-        or not shards
-        or not all(isinstance(shard, str) for shard in shards.values())
-    ):
+    shards = read_object(index, MAX_INDEX_BYTES).get("weight_map")
+    is_map = isinstance(shards, dict) and all(isinstance(name, str) for name in shards.values())
+    if not shards or not is_map:
         raise UserError(
             f"{index}: there is no 'weight_map' from tensors to files",
             fix=f"restore {INDEX} from the source of the model",
         )
-    tensors: list[Stored] = []
+    tensors: list[StoredTensor] = []
     for shard in sorted(set(shards.values())):
         if not re.fullmatch(r"[\w.-]+\.safetensors", shard) or not is_file(folder / shard):
             raise UserError(
@@ -226,8 +219,6 @@ def stored_in(folder: Path) -> list[Stored]:
     return tensors
 
 
-def _header(path: Path) -> list[Stored]:
-    return [
-        Stored(path, name, tensor.shape, tensor.dtype)
-        for name, tensor in safetensors_header(path).items()
-    ]
+def _header(path: Path) -> list[StoredTensor]:
+    header = safetensors_header(path)
+    return [StoredTensor(path, name, entry.shape, entry.dtype) for name, entry in header.items()]

@@ -1,7 +1,4 @@
-"""Initial weights: small and normal; projections to the residual stream are scaled by depth.
-
-The residual stream sums 2L terms, so they are scaled by 1 / sqrt(2L), as in GPT-2.
-"""
+"""Initial weights: small and normal; the 2L terms of the residual stream are scaled as in GPT-2."""
 
 import math
 

@@ -1,7 +1,9 @@
-"""Checks of the tensors that are passed to `forward`, and aliases of their types.
+"""Checks of the tensors that are passed to models, and the selection of rows from states.
 
-Only shapes are read, so the checks cost nothing on a GPU and work under `torch.compile`.
+Only shapes are checked, so the checks cost nothing on a GPU and work under `torch.compile`.
 """
+
+from typing import Any
 
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -30,3 +32,14 @@ def check_length(name: str, length: int, max_length: int | None) -> None:
     """Raise an error if a row is longer than the model accepts."""
     if max_length is not None and length > max_length:
         raise ValueError(f"{name}: expected at most {max_length} in a row, got {length}")
+
+
+def select_rows(state: Any, rows: Int[Tensor, "rows"]) -> Any:
+    """Return these rows of a state: tensors in nested tuples, each with the batch first."""
+    if isinstance(state, Tensor):
+        return state.index_select(0, rows)
+    if isinstance(state, tuple):
+        parts = [select_rows(part, rows) for part in state]
+        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    assert state is None, f"a state consists of tensors and tuples, not {type(state)}"
+    return None

@@ -1,7 +1,7 @@
 """Speech recognition by CTC, by attention, or by both.
 
     frames B S F  --frontend-->  B M J  --encoder-->  memory B M H
-    memory  --CTC-->  B M V                       a symbol or the blank per place
+    memory  --CTC-->  B M V                       a symbol or the blank per position
     memory, symbols so far  --decoder-->  B T V
 
 The blank is symbol 0, the vocabulary's padding.
@@ -14,27 +14,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from harken.config import bounded
+from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.dropout import Dropout
 from harken.layers.frontends import Conv2dSubsamplingConfig
-from harken.models.ctc import CTC, CTCConfig
+from harken.models.ctc import CTC
 from harken.models.decoders import AttentionRNNDecoderConfig, LocationConfig
-from harken.models.encoders import (
-    ConformerEncoder,
-    ConformerEncoderConfig,
-    EncoderConfig,
-    TransformerEncoder,
-    build_encoder,
-    check_encoder,
-)
+from harken.models.encoders import AttentionEncoder, EncoderConfig, build_encoder, check_encoder
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_length, check_rows, check_shape
-from harken.models.seq2seq import (
-    DecoderConfig,
-    EncoderOutput,
-    Seq2Seq,
-    check_memory,
-    decoder_layers,
-)
+from harken.models.seq2seq import DecoderConfig, EncoderOutput, Seq2Seq, check_memory
 
 BLANK = 0
 
@@ -49,7 +37,7 @@ class RecognizerConfig:
     encoder: EncoderConfig = ConformerEncoderConfig()  # the encoder
     ctc: bool = True  # whether the model has a CTC head
     decoder: DecoderConfig | None = None  # the attention decoder, if any
-    # Milliseconds of sound that an RNN decoder attends to, around its last attention.
+    # Milliseconds of sound that an RNN decoder has_attention to, around its last attention.
     attention_window_ms: float | None = bounded(None, above=0.0, at_most=1e9)
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the frontend's outputs
 
@@ -67,18 +55,18 @@ class RecognizerConfig:
         """Build for frames of `features` numbers, one every `hop_ms`."""
         return SpeechRecognizer(self, vocabulary, features, hop_ms, seed)
 
-    def windowed(self, hop_ms: float) -> DecoderConfig | None:
-        """Return the decoder's config with the attention window in places of the memory."""
+    def windowed_decoder(self, hop_ms: float) -> DecoderConfig | None:
+        """Return the decoder's config with the attention window in positions of the memory."""
         decoder, window_ms = self.decoder, self.attention_window_ms
         if window_ms is None or not isinstance(decoder, AttentionRNNDecoderConfig):
             return decoder
-        places = max(1, round(window_ms / (2 * hop_ms * self.frontend.subsampling)))
-        location = replace(decoder.location or LocationConfig(), window=places)
+        window = max(1, round(window_ms / (2 * hop_ms * self.frontend.subsampling)))
+        location = replace(decoder.location or LocationConfig(), window=window)
         return replace(decoder, location=location)
 
 
 class RecognizerOutput(NamedTuple):
-    """Logits of CTC and of the decoder; None for the one that the model does not have."""
+    """Logits of CTC and of the decoder; None for the part that the model does not have."""
 
     ctc_logits: Float[Tensor, "B M V"] | None
     present: Bool[Tensor, "B M"]  # positions of `ctc_logits` that are not padding
@@ -98,18 +86,17 @@ class SpeechRecognizer(Seq2Seq):
         self.encoder = build_encoder(config.encoder, config.width)
         # Attention blocks start with a norm. Without one, other encoders would learn to emit only
         # blanks, because the frontend's initial outputs are small.
-        attends = isinstance(self.encoder, TransformerEncoder | ConformerEncoder)
-        self.norm = nn.Identity() if attends else nn.LayerNorm(config.width)
-        width, layers = self.encoder.width, self.encoder.layers
-        self.ctc: CTC | None = None
+        has_attention = isinstance(self.encoder, AttentionEncoder)
+        self.norm = nn.Identity() if has_attention else nn.LayerNorm(config.width)
+        layers = self.encoder.layers
+        self.ctc, self.decoder, self.max_target = None, None, None
         if config.ctc:
-            self.ctc = CTCConfig().build(width, vocabulary, blank=BLANK, seed=seed)
-        self.decoder, self.max_target = None, None
-        decoder = config.windowed(hop_ms)
+            self.ctc = CTC(self.encoder.width, vocabulary, blank=BLANK, seed=seed)
+        decoder = config.windowed_decoder(hop_ms)
         if decoder is not None:
-            self.decoder = self.build_decoder(decoder, vocabulary, self.encoder, width, seed)
-            self.max_target, layers = decoder.max_length, max(layers, decoder_layers(decoder))
-        limit = self.encoder.length
+            self.decoder = self.build_decoder(decoder, vocabulary, self.encoder, seed)
+            self.max_target, layers = decoder.max_length, max(layers, decoder.layers)
+        limit = self.encoder.max_length
         self.max_frames = None if limit is None else limit * self.frontend.stride
         initialize(self, layers, seed)
 
@@ -126,7 +113,7 @@ class SpeechRecognizer(Seq2Seq):
         return EncoderOutput(states, tokens.present)
 
     def ctc_log_probs(self, memory: Float[Tensor, "B M H"]) -> Float[Tensor, "B M V"]:
-        """Return the log-probabilities of each place's symbol; symbol 0 is the blank."""
+        """Return the log-probabilities of each position's symbol; symbol 0 is the blank."""
         assert self.ctc is not None, "the model was built without ctc"
         return cast(Tensor, self.ctc(memory))
 

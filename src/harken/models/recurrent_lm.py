@@ -18,7 +18,7 @@ from harken.config import bounded
 from harken.layers.convolution import CausalConvolutionConfig, Convolutions, GatedConvolutionConfig
 from harken.layers.embedding import OutputLinear, TokenEmbedding
 from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig
-from harken.models.gpt import GPTConfig
+from harken.models.gpt import GPTConfig, LanguageModel
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows
 
@@ -46,8 +46,7 @@ class RecurrentLMConfig:
             )
 
     def build(self, vocabulary: int, seed: int) -> "FixedStateLM":
-        backbone = self.cell.build(self.width)
-        return FixedStateLM(self, backbone, backbone.width, self.cell.layers, vocabulary, seed)
+        return FixedStateLM(self, self.cell.build(self.width), vocabulary, seed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,33 +67,28 @@ class ConvLMConfig:
             raise ValueError("a centered kernel sees later tokens; set convolutions.causal = true")
 
     def build(self, vocabulary: int, seed: int) -> "FixedStateLM":
-        backbone, layers = self.convolutions.build(self.width), self.convolutions.layers
-        return FixedStateLM(self, backbone, self.width, layers, vocabulary, seed)
+        return FixedStateLM(self, self.convolutions.build(self.width), vocabulary, seed)
 
 
-LanguageModelConfig = GPTConfig | RecurrentLMConfig | ConvLMConfig
+FixedStateLMConfig = RecurrentLMConfig | ConvLMConfig
+LanguageModelConfig = GPTConfig | FixedStateLMConfig
+Backbone = Recurrent | Convolutions
 
 
-class FixedStateLM(nn.Module):
+class FixedStateLM(LanguageModel):
     """Embeddings, recurrent layers or causal convolutions, and an output projection."""
 
-    length: int | None = None
+    max_length: int | None = None
 
     def __init__(
-        self,
-        config: RecurrentLMConfig | ConvLMConfig,
-        backbone: Recurrent | Convolutions,
-        state_width: int,
-        layers: int,
-        vocabulary: int,
-        seed: int,
+        self, config: FixedStateLMConfig, backbone: Backbone, vocabulary: int, seed: int
     ) -> None:
         super().__init__()
         self.embedding = TokenEmbedding(vocabulary, config.width)
         self.backbone = backbone
         self.dropout = nn.Dropout(config.dropout)
-        self.lm_head = OutputLinear(state_width, vocabulary, bias=False)
-        initialize(self, layers, seed)
+        self.lm_head = OutputLinear(backbone.width, vocabulary, bias=False)
+        initialize(self, backbone.depth, seed)
         # No norm follows the embeddings, so they must not be small. A tied table stays smaller, so
         # that the size of the logits does not grow with the width.
         with torch.no_grad():
@@ -103,30 +97,13 @@ class FixedStateLM(nn.Module):
         if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
 
-    def forward(
-        self,
-        tokens: TokenIds,
-        *,
-        positions: TokenIds | None = None,
-        documents: TokenIds | None = None,
-        at: Present | None = None,
-    ) -> Float[Tensor, "B T V"] | Float[Tensor, "targets V"]:
-        """Return the logits of the next token at every position, or only where `at` is true."""
-        if positions is not None or documents is not None:
+    def states(self, tokens: TokenIds, **packing: TokenIds | None) -> Float[Tensor, "B T J"]:
+        """Return the states of whole rows, without `positions` and `documents` of packed rows."""
+        if any(part is not None for part in packing.values()):
             raise ValueError("a model with a state cannot separate the documents of a packed row")
-        states = self.states(tokens)
-        return self.logits(states if at is None else states[at])
-
-    def states(self, tokens: TokenIds) -> Float[Tensor, "B T J"]:
-        """Return the states of whole rows."""
         check_rows("tokens", tokens)
-        embedded = self.dropout(self.embedding(tokens))
-        outputs = self.backbone(embedded)
+        outputs = self.backbone(self.dropout(self.embedding(tokens)))
         return cast(Tensor, self.dropout(outputs[0] if isinstance(outputs, tuple) else outputs))
-
-    def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
-        """Return the logits of the next token after each state."""
-        return cast(Tensor, self.lm_head(states))
 
     def init_state(self, batch: int, device: torch.device) -> Any:
         """Return the state before any token, on the device of the weights."""

@@ -3,10 +3,8 @@
     source B M  --embed, encoder-->  memory B M H  --init_state-->  state
     state, target so far B T  --decoder-->  B T J  --logits-->  B T V
 
-`Seq2Seq` is also the base of `captioner.py` and `recognizer.py`; `EncoderDecoder` is text to text.
-
 The RNN decoder's h[0] is computed from the first state of a right-to-left RNN encoder, or from the
-mean of the memory for other encoders.
+mean of the memory for other encoders. `Seq2Seq` is also the base of captioners and recognizers.
 """
 
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.embedding import TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
+from harken.layers.spatial import SpatialEncoder
 from harken.models.decoders import (
     AttentionRNNDecoder,
     AttentionRNNDecoderConfig,
@@ -27,6 +26,7 @@ from harken.models.decoders import (
     TransformerDecoderConfig,
 )
 from harken.models.encoders import (
+    Encoder,
     EncoderConfig,
     RNNEncoder,
     TransformerEncoderConfig,
@@ -34,8 +34,7 @@ from harken.models.encoders import (
     check_encoder,
 )
 from harken.models.initialize import initialize
-from harken.models.inputs import Present, TokenIds, check_rows, check_shape
-from harken.models.state import select_rows
+from harken.models.inputs import Present, TokenIds, check_rows, check_shape, select_rows
 
 MAX_SOURCE = 1024  # tokens, for an encoder without a limit
 NARROW = FeedForwardConfig(activation="relu", expansion=2.0)
@@ -61,11 +60,6 @@ def check_memory(config: DecoderConfig, max_memory: int | None) -> None:
         )
 
 
-def decoder_layers(config: DecoderConfig) -> int:
-    """Return the number of blocks or cells."""
-    return config.layers if isinstance(config, TransformerDecoderConfig) else config.cell.layers
-
-
 class EncoderOutput(NamedTuple):
     """The states of an encoder, and which of them are not padding."""
 
@@ -79,9 +73,10 @@ class Seq2Seq(nn.Module):
     decoder: Decoder | None
 
     def build_decoder(
-        self, config: DecoderConfig, vocabulary: int, encoder: nn.Module, width: int, seed: int
+        self, config: DecoderConfig, vocabulary: int, encoder: Encoder | SpatialEncoder, seed: int
     ) -> Decoder:
-        """Return the decoder over the states of an encoder, which have this width."""
+        """Return the decoder over the states of an encoder."""
+        width = encoder.width
         self._backward_width = 0  # of a right-to-left RNN's state in the memory
         if isinstance(encoder, RNNEncoder) and encoder.recurrent.backwards:
             self._backward_width = encoder.recurrent.hidden
@@ -97,8 +92,8 @@ class Seq2Seq(nn.Module):
         if self._backward_width:
             source = memory[:, 0, memory.shape[2] - self._backward_width :]
         else:
-            counted = present[..., None].to(memory.dtype)
-            source = (memory * counted).sum(dim=1) / counted.sum(dim=1).clamp(min=1.0)
+            is_token = present[..., None].to(memory.dtype)
+            source = (memory * is_token).sum(dim=1) / is_token.sum(dim=1).clamp(min=1.0)
         return self.decoder.init_state(memory, present, source)
 
     def step(
@@ -117,8 +112,8 @@ class Seq2Seq(nn.Module):
         """Return these rows; the memory stays if they belong to the same prompts as before."""
         if not same_prompts:
             return select_rows(state, rows)
-        own = select_rows(state._replace(memory=None, memory_present=None), rows)
-        return own._replace(memory=state.memory, memory_present=state.memory_present)
+        selected = select_rows(state._replace(memory=None, memory_present=None), rows)
+        return selected._replace(memory=state.memory, memory_present=state.memory_present)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,15 +154,13 @@ class EncoderDecoder(Seq2Seq):
         super().__init__()
         width = config.decoder.width
         self.encoder = build_encoder(config.encoder, width)
-        self.decoder = self.build_decoder(
-            config.decoder, vocabulary, self.encoder, self.encoder.width, seed
-        )
+        self.decoder = self.build_decoder(config.decoder, vocabulary, self.encoder, seed)
         self.embedding: nn.Embedding | None = None
         if not config.share_embeddings:
             self.embedding = TokenEmbedding(vocabulary, width)
         self.dropout = Dropout(config.dropout)
-        self.max_source, self.max_target = self.encoder.length, config.decoder.max_length
-        initialize(self, max(decoder_layers(config.decoder), self.encoder.layers), seed)
+        self.max_source, self.max_target = self.encoder.max_length, config.decoder.max_length
+        initialize(self, max(config.decoder.layers, self.encoder.layers), seed)
 
     def init_state(self, source: Source, present: SourcePresent) -> Any:
         """Encode the source, and return the decoder's state before any token."""

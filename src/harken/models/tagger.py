@@ -2,13 +2,10 @@
 
     x_t = [word vector; features of its characters]    h = encoder(x)    o_t = softmax(W h_t)
 
-The features of the characters are computed once for each distinct word of a batch:
+The features of the characters, computed once for each distinct word of a batch, come from a CNN
+(the maximum over positions) or from an LSTM (the last states of both directions).
 
-    cnn     max over places of relu(convolution of the character vectors)
-    lstm    the last states of both directions, concatenated
-    none    words only
-
-Word vectors can be pretrained with CBOW, whose output projection R is used for nothing else:
+Word vectors can be pretrained with CBOW:
 
     c_t = mean of x_s over 0 < |s - t| <= window        p(w at t) = softmax(R c_t)
 """
@@ -43,14 +40,14 @@ class CBOWConfig:
 def context_means(
     vectors: Float[Tensor, "B T J"], present: Present, window: int
 ) -> Float[Tensor, "B T J"]:
-    """Return the mean of the vectors around each position without its own; zeros if none."""
+    """Return the mean of the vectors around each position, without itself; zeros if none."""
     time = vectors.shape[1]
-    counted = torch.cat((vectors, torch.ones_like(vectors[..., :1])), dim=-1)
-    counted = counted.masked_fill(~present[..., None], 0.0)
-    sums = torch.zeros_like(counted)
+    with_counts = torch.cat((vectors, torch.ones_like(vectors[..., :1])), dim=-1)
+    with_counts = with_counts.masked_fill(~present[..., None], 0.0)
+    sums = torch.zeros_like(with_counts)
     for distance in range(1, min(window, time - 1) + 1):
-        sums[:, distance:] += counted[:, : time - distance]
-        sums[:, : time - distance] += counted[:, distance:]
+        sums[:, distance:] += with_counts[:, : time - distance]
+        sums[:, : time - distance] += with_counts[:, distance:]
     return sums[..., :-1] / sums[..., -1:].clamp(min=1.0)
 
 
@@ -85,9 +82,6 @@ class CharacterCNNConfig:
     embedding_width: int = bounded(32, at_least=1)  # width of a character's vector
     kernel: int = bounded(5, at_least=1, at_most=MAX_KERNEL)  # kernel size, in characters
 
-    def build(self, characters: int) -> "CharacterCNN":
-        return CharacterCNN(self, characters)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CharacterLSTMConfig:
@@ -100,9 +94,6 @@ class CharacterLSTMConfig:
     def __post_init__(self) -> None:
         if self.width % 2:
             raise ValueError(f"two directions cannot share a width of {self.width}; make it even")
-
-    def build(self, characters: int) -> "CharacterLSTM":
-        return CharacterLSTM(self, characters)
 
 
 CharactersConfig = CharacterCNNConfig | CharacterLSTMConfig | NoCharactersConfig
@@ -128,9 +119,9 @@ class TaggerConfig:
         check_encoder(self.encoder, self.width)
 
     @property
-    def length(self) -> int | None:
+    def max_length(self) -> int | None:
         """The longest row, in words; None for any length."""
-        return build_encoder(self.encoder, self.width).length
+        return build_encoder(self.encoder, self.width).max_length
 
     def build(
         self,
@@ -154,12 +145,14 @@ class CharacterCNN(nn.Module):
         self.kernel = nn.Conv1d(config.embedding_width, config.width, config.kernel)
         self.edges = (config.kernel - 1) // 2, config.kernel // 2
 
-    def forward(self, spellings: Letters, spelt: LettersPresent) -> Float[Tensor, "N width"]:
+    def forward(
+        self, spellings: Letters, letters_present: LettersPresent
+    ) -> Float[Tensor, "N width"]:
         """Return the features; zeros beyond the ends of a word mark its edges."""
-        letters = self.embedding(spellings).masked_fill(~spelt[..., None], 0.0)
+        letters = self.embedding(spellings).masked_fill(~letters_present[..., None], 0.0)
         window = F.pad(letters.transpose(1, 2), self.edges)
         # No feature is negative, so zeros at padding do not change the maximum.
-        features = self.kernel(window).relu().masked_fill(~spelt[:, None], 0.0)
+        features = self.kernel(window).relu().masked_fill(~letters_present[:, None], 0.0)
         return cast(Tensor, features.amax(dim=-1))
 
 
@@ -172,8 +165,10 @@ class CharacterLSTM(nn.Module):
         both = LSTMConfig(hidden=config.width // 2, direction="both")
         self.recurrent = both.build(config.embedding_width)
 
-    def forward(self, spellings: Letters, spelt: LettersPresent) -> Float[Tensor, "N width"]:
-        _, state = self.recurrent(self.embedding(spellings), spelt)
+    def forward(
+        self, spellings: Letters, letters_present: LettersPresent
+    ) -> Float[Tensor, "N width"]:
+        _, state = self.recurrent(self.embedding(spellings), letters_present)
         return cast(Tensor, state.hidden.flatten(1))
 
 
@@ -193,13 +188,15 @@ class Tagger(nn.Module):
         word_width = config.width - config.characters.width
         self.words = nn.Embedding(words, word_width)
         self.characters: CharacterCNN | CharacterLSTM | None = None
-        if not isinstance(config.characters, NoCharactersConfig):
-            self.characters = config.characters.build(characters)
+        if isinstance(config.characters, CharacterCNNConfig):
+            self.characters = CharacterCNN(config.characters, characters)
+        elif isinstance(config.characters, CharacterLSTMConfig):
+            self.characters = CharacterLSTM(config.characters, characters)
         self.neighbors = CBOW(neighbors, word_width, words) if neighbors else None
         self.backbone = build_encoder(config.encoder, config.width)
         self.dropout = Dropout(config.dropout)
         self.classifier = OutputLinear(self.backbone.width, tags)
-        self.length = self.backbone.length
+        self.max_length = self.backbone.max_length
         initialize(self, self.backbone.layers, seed)
 
     def forward(
@@ -207,26 +204,25 @@ class Tagger(nn.Module):
         rows: TokenIds,
         forms: TokenIds | None = None,
         spellings: Letters | None = None,
-        spelt: LettersPresent | None = None,
+        letters_present: LettersPresent | None = None,
         present: Present | None = None,
         *,
         words_at: Present | None = None,
     ) -> Float[Tensor, "B T tags"] | Float[Tensor, "targets words"]:
-        """Return the logits of each word's tag; `forms` is the index of each word's spelling.
+        """Return the logits of each word's tag; `forms` are the indices of the words' spellings.
 
-        With `words_at`, which needs `rows` alone, return instead the logits of the words at these
-        positions given the words around them (CBOW).
+        With `words_at`, return the logits of the words there, given those around them (CBOW).
         """
         if words_at is not None:
             assert self.neighbors is not None, "the model was built without CBOW"
             return cast(Tensor, self.neighbors(self.words(rows), words_at))
         assert forms is not None and present is not None
-        check_rows("words", rows, self.length)
+        check_rows("words", rows, self.max_length)
         check_shape("forms", forms, *rows.shape)
         check_shape("present", present, *rows.shape)
         vectors: Tensor = self.words(rows)
         if self.characters is not None:
-            features: Tensor = self.characters(spellings, spelt)
+            features: Tensor = self.characters(spellings, letters_present)
             vectors = torch.cat((vectors, features[forms]), dim=-1)
         states: Tensor = self.backbone(self.dropout(vectors), present)
         return cast(Tensor, self.classifier(self.dropout(states)))

@@ -216,10 +216,10 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
 
     @property
     def max_answer_tokens(self) -> int:
-        return min(self.recipe.search.max_tokens or MAX_ANSWER_TOKENS, self.model.length // 2)
+        return min(self.recipe.search.max_tokens or MAX_ANSWER_TOKENS, self.model.max_length // 2)
 
     def _prompts(self, questions: Sequence[str]) -> list[Prompt]:
-        max_prompt = self.model.length - self.max_answer_tokens
+        max_prompt = self.model.max_length - self.max_answer_tokens
         return encode_prompts(questions, self.vocabulary, max_prompt)
 
     def _search(

@@ -105,7 +105,7 @@ class FillRecipe:
 
     def cut(self, lines: Ragged) -> Ragged:
         """Cut lines that are too long for the model into rows."""
-        return cloze.cut_evenly(lines, self.model.length or MAX_LENGTH)
+        return cloze.cut_evenly(lines, self.model.max_length or MAX_LENGTH)
 
 
 class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):

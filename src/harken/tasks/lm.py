@@ -139,10 +139,10 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
     def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         model, search, stream = self.model.eval(), self.recipe.search, self.stream
         limit, max_prompt = search.max_tokens or MAX_NEW_TOKENS, None
-        if model.length is not None:
+        if model.max_length is not None:
             # At least a quarter of the context is left for the prompt.
-            limit = min(limit, model.length - model.length // 4)
-            max_prompt = model.length - limit
+            limit = min(limit, model.max_length - model.max_length // 4)
+            max_prompt = model.max_length - limit
         prompts = [self._prompt(text, max_prompt) for text in inputs]
         rows = [prompt.tokens for prompt in prompts]
         beams = search_tokens(LMStepper(model), rows, self.device, search, limit, nbest, keys)
@@ -174,7 +174,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         """Return the attention over the end of the text and the most probable next token."""
         if not isinstance(self.model, GPT):
             return None
-        prompt = self._prompt(text, self.model.length)
+        prompt = self._prompt(text, self.model.max_length)
         return next_token_example(
             self.model, prompt.tokens.tolist(), self.vocabulary.pieces, text, prompt.truncation
         )

@@ -166,7 +166,7 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
     def attention(self, text: str) -> AttentionExample | None:
         """Return the attention over the first words, up to the model's limit."""
         model, all_words = self.model, text.split()
-        words = all_words[: model.length]
+        words = all_words[: model.max_length]
         if not words or not has_attention(model):
             return None
         (tagged,) = self.tag([words])
@@ -189,7 +189,7 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
     def _tag_batch(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
         model = self.model.eval()
         corpus = word_corpus(*self.vocabulary.encode(sentences))
-        windows = sentence_windows(corpus.lengths, model.length or MAX_LENGTH)
+        windows = sentence_windows(corpus.lengths, model.max_length or MAX_LENGTH)
         best, best_logs = np.zeros(len(corpus.rows), dtype=np.int64), np.zeros(len(corpus.rows))
         sampler = BucketSampler(windows.lengths, BATCH_WORDS, seed=0)
         for step in takewhile(lambda step: sampler.epoch(step) < 1, count()):
@@ -311,7 +311,7 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
         tags = [np.array([ids[tag] for tag in item.tags], dtype=np.int64) for item in train]
         corpus = word_corpus(*vocabulary.encode([item.words for item in train]), tags)
         config, vectors, seed = recipe.training.tags, recipe.training.vectors, recipe.seed
-        windows = sentence_windows(corpus.lengths, recipe.model.length or MAX_LENGTH)
+        windows = sentence_windows(corpus.lengths, recipe.model.max_length or MAX_LENGTH)
         sampler = BucketSampler(windows.lengths, config.batch_tokens, seed)
         words = [sentence.words for sentence in splits["dev"]]
         expected = [sentence.tags for sentence in splits["dev"]]
