@@ -196,7 +196,7 @@ def test_a_table(tmp_path: Path) -> None:
             "2: expected 0 <= start < end, got 0.0 and nan",
             "seconds",
         ),
-        (["audio\ttext"], " no utterances", "complete"),
+        (["audio\ttext"], " no examples", "complete"),
     ],
 )
 def test_a_wrong_table(tmp_path: Path, lines: list[str], found: str, fix: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.formats.examples import Pair
 from harken.formats.text import STDIN
-from harken.formats.tsv import Parallel, read_pairs_tsv, read_parallel
+from harken.formats.tsv import read_pairs_tsv, read_parallel
 
 
 def two(folder: Path, source: str | bytes, target: str | bytes) -> tuple[Path, Path]:
@@ -44,17 +44,14 @@ def test_lines_stand_side_by_side(tmp_path: Path, end: tuple[str, str]) -> None:
         "\ufeff" + end[0].join(["a duck", " two\tcells ", "three"]),
         end[1].join(["eine Ente", "zwei", "drei", ""]),
     )
-    assert read_parallel(*paths) == Parallel(
-        [Pair("a duck", "eine Ente"), Pair(" two\tcells ", "zwei"), Pair("three", "drei")], 0
-    )
+    pairs = [Pair("a duck", "eine Ente"), Pair(" two\tcells ", "zwei"), Pair("three", "drei")]
+    assert read_parallel(*paths) == pairs
 
 
 def test_blank_sides_are_left_out_and_counted(tmp_path: Path) -> None:
     paths = two(tmp_path, "a\n\nc\n \t\ne\n", "A\nB\n\n\u3000\nE\n")
-    assert read_parallel(*paths) == Parallel([Pair("a", "A"), Pair("e", "E")], 3)
-    every = read_parallel(*paths, keep_blank=True)
-    assert every.skipped == 0
-    assert every.pairs == [
+    assert read_parallel(*paths) == [Pair("a", "A"), Pair("e", "E")]
+    assert read_parallel(*paths, keep_blank=True) == [
         Pair("a", "A"),
         Pair("", "B"),
         Pair("c", ""),
@@ -76,11 +73,11 @@ def test_pairs_keep_their_order(
     table = one(folder, "".join(f"{source}\t{target}\n" for source, target in pairs))
     expected = [Pair(*pair) for pair in pairs]
     full = [pair for pair in expected if pair.source.strip() and pair.target.strip()]
-    assert read_parallel(*paths) == Parallel(full, len(pairs) - len(full))
-    assert read_parallel(*paths, keep_blank=True) == Parallel(expected, 0)
-    assert read_pairs_tsv(table) == Parallel(full, len(pairs) - len(full))
+    assert read_parallel(*paths) == full
+    assert read_parallel(*paths, keep_blank=True) == expected
+    assert read_pairs_tsv(table) == full
     kept = [pair if (pair.source + pair.target).strip() else Pair("", "") for pair in expected]
-    assert read_pairs_tsv(table, keep_blank=True) == Parallel(kept, 0)
+    assert read_pairs_tsv(table, keep_blank=True) == kept
 
 
 @pytest.mark.parametrize("keep_blank", [False, True])
@@ -125,7 +122,7 @@ def test_the_side_that_is_wrong_is_named(tmp_path: Path, side: int) -> None:
 
 def test_packed_files_of_two_kinds(tmp_path: Path) -> None:
     paths = two(tmp_path, gzip.compress(b"a\nb"), zstandard.compress(b"A\nB"))
-    assert read_parallel(*paths).pairs == [Pair("a", "A"), Pair("b", "B")]
+    assert read_parallel(*paths) == [Pair("a", "A"), Pair("b", "B")]
 
 
 def test_stdin_cannot_be_both(tmp_path: Path) -> None:
@@ -137,8 +134,8 @@ def test_stdin_cannot_be_both(tmp_path: Path) -> None:
 
 def test_a_file_of_pairs(tmp_path: Path) -> None:
     path = one(tmp_path, "\ufeffa duck\teine Ente\r\n\n\tB\nc\t \nd\tD")
-    assert read_pairs_tsv(path) == Parallel([Pair("a duck", "eine Ente"), Pair("d", "D")], 3)
-    assert read_pairs_tsv(path, keep_blank=True).pairs == [
+    assert read_pairs_tsv(path) == [Pair("a duck", "eine Ente"), Pair("d", "D")]
+    assert read_pairs_tsv(path, keep_blank=True) == [
         Pair("a duck", "eine Ente"),
         Pair("", ""),
         Pair("", "B"),
@@ -146,7 +143,7 @@ def test_a_file_of_pairs(tmp_path: Path) -> None:
         Pair("d", "D"),
     ]
     path.write_bytes(gzip.compress(b"a\tA"))
-    assert read_pairs_tsv(path).pairs == [Pair("a", "A")]
+    assert read_pairs_tsv(path) == [Pair("a", "A")]
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from harken.formats import text
 from harken.formats.text import (
     STDIN,
     Line,
+    decompressed,
+    iter_lines,
     open_text,
-    read_every_line,
     read_lines,
     read_whole,
     require_file,
-    unpacked,
 )
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -75,7 +75,7 @@ def test_a_byte_order_mark_counts_only_at_the_start(tmp_path: Path) -> None:
 def test_only_a_line_feed_ends_a_line(lines: list[str]) -> None:
     # Python's own splitlines would also cut at \x1c, \u2028 and others.
     stream = io.BytesIO("".join(f"{line}\n" for line in ["", *lines]).encode())
-    found = list(read_every_line(stream, Path("name")))
+    found = list(iter_lines(stream, Path("name")))
     assert [line.text for line in found] == ["", *lines]
     assert [line.number for line in found] == list(range(1, len(lines) + 2))
 
@@ -140,7 +140,7 @@ def test_the_bytes_not_the_name_say_what_is_packed(tmp_path: Path, packer: str, 
 
 @given(st.binary(max_size=400), st.sampled_from(sorted(PACKERS)), st.integers(1, 50))
 def test_whatever_is_packed_comes_out(raw: bytes, packer: str, size: int) -> None:
-    file = unpacked(io.BytesIO(PACKERS[packer](raw)), Path("name"))
+    file = decompressed(io.BytesIO(PACKERS[packer](raw)), Path("name"))
     pieces = []
     while piece := file.read(size):
         pieces.append(piece)
@@ -151,7 +151,7 @@ def test_whatever_is_packed_comes_out(raw: bytes, packer: str, size: int) -> Non
 def test_large_archives_come_out_whole(packer: str) -> None:
     # More than any buffer on the way, and hard to pack.
     raw = b"".join(b"%d\n" % (number * 2654435761 % 2**32) for number in range(60_013))
-    assert unpacked(io.BytesIO(PACKERS[packer](raw)), Path("name")).read() == raw
+    assert decompressed(io.BytesIO(PACKERS[packer](raw)), Path("name")).read() == raw
 
 
 @pytest.mark.parametrize("packer", ["gz", "zst", "frames.zst", "stream.zst"])
@@ -204,7 +204,7 @@ def test_lines_before_the_damage_are_read(tmp_path: Path) -> None:
 def test_a_bomb_is_a_line_too_long(
     tmp_path: Path, packer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text, "LONGEST_LINE", 2**20)
+    monkeypatch.setattr(text, "MAX_LINE", 2**20)
     path = tmp_path / "text"
     path.write_bytes(PACKERS[packer](b"short\n" + bytes(2**27)))
     tracemalloc.start()
@@ -228,14 +228,14 @@ def test_text_that_unpacks_to_far_more_than_text_does_is_refused(
     assert "bytes decompress to" in complaint(path, read_whole).message
     monkeypatch.setattr(text, "MAX_RATIO", len(lines))
     assert sum(1 for _ in read_lines(path)) == 100_003
-    monkeypatch.setattr(text, "LARGEST_WHOLE", 2**20)
+    monkeypatch.setattr(text, "MAX_WHOLE", 2**20)
     assert f"{path}: the text is too large" in complaint(path, read_whole).message
 
 
 def test_the_longest_line_is_read_and_no_longer_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text, "LONGEST_LINE", 101)
+    monkeypatch.setattr(text, "MAX_LINE", 101)
     path = tmp_path / "text"
     path.write_bytes(b"a\n" + b"b" * 100 + b"\n" + b"c" * 101)
     assert [len(line.text) for line in read_lines(path)] == [1, 100, 101]
@@ -358,6 +358,3 @@ def test_stdin_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_dash_in_a_folder_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "-").write_text("here")
     assert read_whole(tmp_path / "-") == "here"
-
-
-# --- holding out
