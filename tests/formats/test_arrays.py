@@ -17,7 +17,7 @@ import pytest
 from numpy.lib import format as npy
 
 from harken.errors import UserError
-from harken.formats.arrays import FeatureMaps, Pictures, read_maps, read_pictures
+from harken.formats.arrays import FeatureMaps, ImageArray, read_feature_maps, read_image_array
 
 N, Y, X, K = 7, 5, 3, 2
 CHANNELS = 11  # of maps
@@ -42,7 +42,7 @@ def refused(read: Callable[[Path], object], path: Path) -> UserError:
     return caught.value
 
 
-def take_all(read: Callable[[Path], Pictures | FeatureMaps], path: Path) -> None:
+def take_all(read: Callable[[Path], ImageArray | FeatureMaps], path: Path) -> None:
     array = read(path)
     array.take(range(len(array)))
 
@@ -65,7 +65,7 @@ def little_memory(most: int = LITTLE) -> Iterator[None]:
 def test_pictures_of_an_archive(tmp_path: Path, write: Callable[..., None], order: Any) -> None:
     path = tmp_path / "train.npz"
     write(path, labels=np.arange(3), images=np.asarray(PIXELS, order=order))
-    pictures = read_pictures(path)
+    pictures = read_image_array(path)
     assert (len(pictures), pictures.rows, pictures.columns, pictures.channels) == (N, Y, X, K)
     taken = pictures.take(WHICH)
     assert taken.dtype == np.uint8
@@ -78,7 +78,7 @@ def test_gray_pictures_have_one_channel(tmp_path: Path, name: str) -> None:
     path, gray = tmp_path / name, PIXELS[..., 0]
     with path.open("wb") as file:  # its name does not matter
         np.save(file, gray) if name.endswith("y") else np.savez(file, anything=gray)
-    pictures = read_pictures(path)
+    pictures = read_image_array(path)
     assert (pictures.rows, pictures.columns, pictures.channels) == (Y, X, 1)
     np.testing.assert_array_equal(pictures.take(np.array(WHICH)), gray[WHICH, ..., None])
 
@@ -86,7 +86,7 @@ def test_gray_pictures_have_one_channel(tmp_path: Path, name: str) -> None:
 def test_more_than_one_chunk_is_unpacked(tmp_path: Path) -> None:
     many = CHANCE.integers(4, size=(23, 101, 103), dtype=np.uint8)
     np.savez_compressed(tmp_path / "train.npz", images=many)
-    read = read_pictures(tmp_path / "train.npz")
+    read = read_image_array(tmp_path / "train.npz")
     np.testing.assert_array_equal(read.take(range(23))[..., 0], many)
 
 
@@ -98,7 +98,7 @@ def test_maps(tmp_path: Path, kind: str, order: Any, scaled: bool) -> None:
     path = saved(tmp_path / "maps.npy", stored)
     factors = CHANCE.standard_normal(CHANNELS).astype(np.float32) if scaled else None
     scale = None if factors is None else saved(tmp_path / "scale.npy", factors)
-    maps = read_maps(path, scale=scale)
+    maps = read_feature_maps(path, scale=scale)
     sizes = (len(maps), maps.columns, maps.rows, maps.channels)
     assert sizes == (N, X, Y, CHANNELS)
     taken = maps.take(WHICH)
@@ -114,17 +114,17 @@ def test_only_the_rows_that_are_taken_are_read(tmp_path: Path) -> None:
         npy.write_array_header_1_0(file, header(shape, "<f4"))
         file.truncate(file.tell() + 4 * np.prod(shape, dtype=np.int64))
     with little_memory():
-        assert read_maps(path).take([100_002, 5, 0]).shape == (3, 7, 7, 128)
+        assert read_feature_maps(path).take([100_002, 5, 0]).shape == (3, 7, 7, 128)
 
 
 @pytest.mark.parametrize("row", [7, -1, 10**30])
 def test_rows_that_are_not_there(tmp_path: Path, row: int) -> None:
     path = saved(tmp_path / "maps.npy", MAPS)
-    maps = read_maps(path)
+    maps = read_feature_maps(path)
     error = refused(lambda _: maps.take([0, row]), path)
     assert f"no row {str(row)[:20]} (expected 0 to 6)" in error.message
     np.savez(tmp_path / "train.npz", PIXELS)
-    pictures = read_pictures(tmp_path / "train.npz")
+    pictures = read_image_array(tmp_path / "train.npz")
     assert (
         "expected 0 to 6" in refused(lambda _: pictures.take([row]), tmp_path / "train.npz").message
     )
@@ -150,22 +150,24 @@ def header(shape: tuple[int, ...], kind: str) -> dict[str, Any]:
 )
 def test_pictures_of_another_kind(tmp_path: Path, array: np.ndarray[Any, Any], found: str) -> None:
     np.savez(tmp_path / "train.npz", images=array)
-    error = refused(read_pictures, tmp_path / "train.npz")
+    error = refused(read_image_array, tmp_path / "train.npz")
     assert "expected uint8 [N, Y, X]" in error.message and f"got {found}" in error.message
-    assert f"got {found}" in refused(read_pictures, saved(tmp_path / "a.npy", array)).message
+    assert f"got {found}" in refused(read_image_array, saved(tmp_path / "a.npy", array)).message
 
 
 @pytest.mark.parametrize("shape", [(0, Y, X), (N, Y, 0), (N, 0, X, K)])
 def test_no_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
     nothing = np.zeros(shape, dtype=np.uint8)
-    assert "0 bytes of data" in refused(read_pictures, saved(tmp_path / "a.npy", nothing)).message
+    assert (
+        "0 bytes of data" in refused(read_image_array, saved(tmp_path / "a.npy", nothing)).message
+    )
     np.savez_compressed(tmp_path / "a.npz", nothing)
-    assert "0 bytes of data" in refused(read_pictures, tmp_path / "a.npz").message
+    assert "0 bytes of data" in refused(read_image_array, tmp_path / "a.npz").message
 
 
 @pytest.mark.parametrize("array", [PIXELS, MAPS[0], MAPS.astype(np.complex64), MAPS.astype(int)])
 def test_maps_of_another_kind(tmp_path: Path, array: np.ndarray[Any, Any]) -> None:
-    error = refused(read_maps, saved(tmp_path / "maps.npy", array))
+    error = refused(read_feature_maps, saved(tmp_path / "maps.npy", array))
     assert "expected float or int8 [N, X, Y, K]" in error.message
 
 
@@ -182,7 +184,7 @@ def test_maps_of_another_kind(tmp_path: Path, array: np.ndarray[Any, Any]) -> No
 def test_another_scale(tmp_path: Path, scale: np.ndarray[Any, Any], found: str) -> None:
     maps = saved(tmp_path / "maps.npy", MAPS)
     path = saved(tmp_path / "scale.npy", scale)
-    assert found in refused(lambda path: read_maps(maps, scale=path), path).message
+    assert found in refused(lambda path: read_feature_maps(maps, scale=path), path).message
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e300])
@@ -190,7 +192,7 @@ def test_maps_that_are_not_finite(tmp_path: Path, value: float) -> None:
     wrong = MAPS.copy()
     wrong[5, 2, 3, 7] = value
     path = saved(tmp_path / "maps.npy", wrong)
-    maps = read_maps(path)
+    maps = read_feature_maps(path)
     maps.take([0, 6, 4])
     assert "a value of row 5 " in refused(lambda _: maps.take([6, 5, 4]), path).message
 
@@ -209,29 +211,29 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
     objects = np.full((N, Y, X), Trap(tmp_path / "trapped"), dtype=object)
     np.savez(tmp_path / "train.npz", images=objects)
     for path in (tmp_path / "train.npz", saved(tmp_path / "train.npy", objects)):
-        for read in (read_pictures, read_maps):
+        for read in (read_image_array, read_feature_maps):
             assert "got object" in refused(read, path).message
     (tmp_path / "bare.npz").write_bytes(pickle.dumps(objects))
-    refused(read_pictures, tmp_path / "bare.npz")
+    refused(read_image_array, tmp_path / "bare.npz")
     assert not (tmp_path / "trapped").exists()
 
 
 def test_keys(tmp_path: Path) -> None:
     path = tmp_path / "train.npz"
     np.savez(path, image=PIXELS, labels=np.arange(N))
-    error = refused(read_pictures, path)
+    error = refused(read_image_array, path)
     assert "expected the key 'images' or only one key, got 'image, labels'" in error.message
     assert error.fix == "rename 'image' to 'images'"
     np.savez(path)
-    assert "got ''" in refused(read_pictures, path).message
+    assert "got ''" in refused(read_image_array, path).message
     with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", b"")
         archive.writestr("images.npy", b"")
-    assert "got 'images, images'" in refused(read_pictures, path).message
+    assert "got 'images, images'" in refused(read_image_array, path).message
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
-    for read in (read_pictures, read_maps):
+    for read in (read_image_array, read_feature_maps):
         assert "file not found" in refused(read, tmp_path / "no.npy").message
         assert "this is a folder" in refused(read, tmp_path).message
         (tmp_path / "empty").write_bytes(b"")
@@ -268,10 +270,10 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
     assert path.stat().st_size < 4000
     size = 211 * 101 * 103
     with little_memory(size // 4):
-        error = refused(lambda path: read_pictures(path, max_bytes=size), path)
+        error = refused(lambda path: read_image_array(path, max_bytes=size), path)
     assert f"expected at most {size:,} bytes, got {size + 128:,}" in error.message
     assert "numpy.save" in error.fix
-    assert len(read_pictures(path, max_bytes=size + 128)) == 211
+    assert len(read_image_array(path, max_bytes=size + 128)) == 211
 
 
 def test_more_than_can_be_packed(tmp_path: Path) -> None:
@@ -282,7 +284,7 @@ def test_more_than_can_be_packed(tmp_path: Path) -> None:
     content = file.getvalue() + bytes(1000)
     path.write_bytes(with_size(npz_bytes(content), 2**29 + len(file.getvalue())))
     with little_memory():
-        error = refused(read_pictures, path)
+        error = refused(read_image_array, path)
     assert "536,871,040 bytes in " in error.message
 
 
@@ -293,7 +295,7 @@ def test_less_than_is_promised(tmp_path: Path) -> None:
     whole = len(file.getvalue()) + 101 * 103 * 2
     path = tmp_path / "train.npz"
     path.write_bytes(with_size(npz_bytes(file.getvalue() + PIXELS.tobytes()), whole))
-    assert "damaged array" in refused(read_pictures, path).message
+    assert "damaged array" in refused(read_image_array, path).message
 
 
 def test_more_than_is_promised(tmp_path: Path) -> None:
@@ -302,10 +304,10 @@ def test_more_than_is_promised(tmp_path: Path) -> None:
     path = tmp_path / "train.npz"
     path.write_bytes(with_size(npz_bytes(good + bytes(10**7)), len(good)))
     with little_memory():
-        assert "Bad CRC-32" in refused(read_pictures, path).message
+        assert "Bad CRC-32" in refused(read_image_array, path).message
     path.write_bytes(npz_bytes(good + bytes(10**7)))
     with little_memory():
-        assert f"{10**7 + PIXELS.size:,} bytes of data" in refused(read_pictures, path).message
+        assert f"{10**7 + PIXELS.size:,} bytes of data" in refused(read_image_array, path).message
 
 
 @pytest.mark.parametrize(
@@ -334,7 +336,7 @@ def test_headers_that_make_no_sense(tmp_path: Path, text: bytes) -> None:
         (tmp_path / "a.npy").write_bytes(start + bytes(105))
         (tmp_path / "a.npz").write_bytes(npz_bytes(start + bytes(105)))
         for name in ("a.npy", "a.npz"):
-            refused(read_pictures, tmp_path / name)
+            refused(read_image_array, tmp_path / name)
 
 
 @pytest.mark.parametrize("version", [b"\2\0", b"\3\0", b"\1\1"])
@@ -344,29 +346,29 @@ def test_a_header_is_not_as_long_as_it_says(tmp_path: Path, version: bytes) -> N
     (tmp_path / "a.npz").write_bytes(npz_bytes(start + b" " * 10**7))
     for name in ("a.npy", "a.npz"):
         with little_memory():
-            assert "damaged array" in refused(read_pictures, tmp_path / name).message
+            assert "damaged array" in refused(read_image_array, tmp_path / name).message
 
 
 @pytest.mark.parametrize("packing", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_other_packings_are_refused(tmp_path: Path, packing: int) -> None:
     (tmp_path / "a.npz").write_bytes(npz_bytes(npy_bytes(PIXELS), packing))
-    assert "compression other than Deflate" in refused(read_pictures, tmp_path / "a.npz").message
+    assert "compression other than Deflate" in refused(read_image_array, tmp_path / "a.npz").message
 
 
 def test_encrypted_archives_are_refused(tmp_path: Path) -> None:
     data = bytearray(npz_bytes(npy_bytes(PIXELS)))
     data[data.index(b"PK\1\2") + 8] |= 1
     (tmp_path / "a.npz").write_bytes(data)
-    assert "encrypted" in refused(read_pictures, tmp_path / "a.npz").message
+    assert "encrypted" in refused(read_image_array, tmp_path / "a.npz").message
 
 
 # --- what is damaged
 
-READ: dict[str, Callable[[Path], Pictures | FeatureMaps]] = {
-    "train.npz": read_pictures,
-    "stored.npz": read_pictures,
-    "train.npy": read_pictures,
-    "maps.npy": read_maps,
+READ: dict[str, Callable[[Path], ImageArray | FeatureMaps]] = {
+    "train.npz": read_image_array,
+    "stored.npz": read_image_array,
+    "train.npy": read_image_array,
+    "maps.npy": read_feature_maps,
 }
 WHOLE = {
     "train.npz": npz_bytes(npy_bytes(PIXELS)),
@@ -450,7 +452,7 @@ def test_a_list_of_too_many_members_is_not_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for number in range(20_000):
             archive.writestr(f"{number:030d}", b"")
-    assert "list of members is too long" in refused(read_pictures, path).message
+    assert "list of members is too long" in refused(read_image_array, path).message
 
 
 def test_pictures_that_unpack_to_more_than_a_gibibyte_are_refused(tmp_path: Path) -> None:
@@ -465,4 +467,4 @@ def test_pictures_that_unpack_to_more_than_a_gibibyte_are_refused(tmp_path: Path
         )
         for _ in range(0, shape[0], 2**12):
             file.write(bytes(2**24))
-    assert "expected at most 1,073,741,824 bytes" in refused(read_pictures, path).message
+    assert "expected at most 1,073,741,824 bytes" in refused(read_image_array, path).message

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.formats import captions as module
-from harken.formats.arrays import read_maps
+from harken.formats.arrays import read_feature_maps
 from harken.formats.captions import KEYS, Form, read_captions
 from harken.formats.examples import Box, CaptionedImage
-from harken.formats.image_source import picture_named
+from harken.formats.image_source import load_image
 
 
 def pictures(folder: Path, *names: str) -> None:
@@ -490,4 +490,4 @@ def test_numbers_of_5000_digits_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "maps.npy", np.zeros((2, 1, 1, 1), np.float32))
     for row in (digits, "2", "9" * 18):
         with pytest.raises(UserError):
-            picture_named(f"{tmp_path / 'maps.npy'}#{row}", None, read_maps)
+            load_image(f"{tmp_path / 'maps.npy'}#{row}", None, read_feature_maps)

@@ -16,11 +16,11 @@ from harken.errors import UserError
 from harken.formats import sound
 from harken.formats.examples import Utterance
 from harken.formats.sound import (
-    Sounds,
-    name_of,
+    UtteranceSignals,
+    load_signal,
     read_sound,
     read_sound_stream,
-    signal_of,
+    segment_name,
     sound_rate,
     sound_seconds,
 )
@@ -144,16 +144,16 @@ def test_names_of_segments(tmp_path: Path) -> None:
     path = saved(tmp_path, packed(noise(2 * RATE)), "talk.wav")
     for start, end in [(0.0, None), (0.25, None), (0.0, 1.5), (0.1, 0.7)]:
         utterance = Utterance(audio=path, text="so", start=start, end=end)
-        signal = signal_of(name_of(utterance), RATE, 10.0)
-        np.testing.assert_array_equal(signal, Sounds([utterance], RATE, 10.0)[0])
+        signal = load_signal(segment_name(utterance), RATE, 10.0)
+        np.testing.assert_array_equal(signal, UtteranceSignals([utterance], RATE, 10.0)[0])
         assert len(signal) == round(((2.0 if end is None else end) - start) * RATE)
-    assert name_of(Utterance(audio=path, text="so")) == str(path)
-    assert name_of(Utterance(audio=path, text="so", end=1.5)) == f"{path}#t=0.0,1.5"
+    assert segment_name(Utterance(audio=path, text="so")) == str(path)
+    assert segment_name(Utterance(audio=path, text="so", end=1.5)) == f"{path}#t=0.0,1.5"
     for wrong in ["#t=3,4", "#t=1,0.5", "#t=-1", "#s=1,2", "#t=1,2,3", f"#t={'9' * 400}"]:
         with pytest.raises(UserError):
-            signal_of(f"{path}{wrong}", RATE, 10.0)
+            load_signal(f"{path}{wrong}", RATE, 10.0)
     odd = path.rename(tmp_path / "talk.wav#t=1")
-    assert len(signal_of(str(odd), RATE, 10.0)) == 2 * RATE
+    assert len(load_signal(str(odd), RATE, 10.0)) == 2 * RATE
 
 
 @pytest.mark.parametrize("rate", [8_000, 11_025, 44_100, 96_000])

@@ -32,7 +32,7 @@ import torch
 from fuzz import folders, media, tables, tokenizer_files
 from harken.cli.main import is_out_of_memory
 from harken.errors import HarkenError
-from harken.formats import picture
+from harken.formats import image_file
 
 MAX_SECONDS = 20.0  # of a processor, for one mutant
 MAX_WAIT = 120.0  # seconds after which a mutant that computes nothing is stopped
@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--progress", type=Path, help="file that names the mutant that runs")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    picture.MAX_PIXELS = media.MAX_PIXELS
+    image_file.MAX_PIXELS = media.MAX_PIXELS
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.chdir(folder)

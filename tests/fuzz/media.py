@@ -14,8 +14,8 @@ import soundfile
 from PIL import Image
 
 from fuzz.mutators import HUGE, mutate_bytes, mutate_parts
-from harken.formats.arrays import read_maps, read_pictures
-from harken.formats.picture import decode_image, image_size, read_image
+from harken.formats.arrays import read_feature_maps, read_image_array
+from harken.formats.image_file import decode_image, image_size, read_image
 from harken.formats.sound import read_sound, read_sound_stream, sound_seconds
 from harken.formats.sound_checks import OGG_PAGE, ogg_checksum
 
@@ -170,7 +170,7 @@ def read_mutated_picture(data: bytes, path: Path, rng: random.Random) -> None:
 
 
 def arrays() -> dict[str, bytes]:
-    """Pictures and maps as .npy and .npz, packed and not."""
+    """Images and maps as .npy and .npz, packed and not."""
     pixels = np.random.default_rng(5).integers(0, 256, (3, 5, 7, 3), dtype=np.uint8)
     maps = pixels.astype(np.float32)
     found = {}
@@ -223,5 +223,5 @@ def _mutate_npy(good: bytes, rng: random.Random) -> bytes:
 
 def read_mutated_array(name: str, data: bytes, path: Path) -> None:
     path.write_bytes(data)
-    array = read_pictures(path) if name.startswith("images") else read_maps(path)
+    array = read_image_array(path) if name.startswith("images") else read_feature_maps(path)
     array.take(range(min(len(array), 2)))

@@ -2,7 +2,7 @@
 
 The mutants run in worker processes (`fuzz/__main__.py`) that import everything once and whose
 memory and time are limited, so that a crash, a hang or a decompression bomb fails the test and not
-the suite. Sounds, pictures and arrays have 1,000 mutants per format. `HARKEN_FUZZ=2000` runs more.
+the suite. Audio, images and arrays have 1,000 mutants per format. `HARKEN_FUZZ=2000` runs more.
 """
 
 import json

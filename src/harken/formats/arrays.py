@@ -66,7 +66,7 @@ class _ArrayFile:
         return np.asarray(self.array[np.asarray(indices, dtype=np.intp)])
 
 
-class Pictures(_ArrayFile):
+class ImageArray(_ArrayFile):
     """Images of one size: uint8 [N, Y, X, K]."""
 
     __slots__ = ()
@@ -101,7 +101,7 @@ class FeatureMaps(_ArrayFile):
         return maps
 
 
-def read_pictures(path: Path, *, max_bytes: int = MAX_BYTES) -> Pictures:
+def read_image_array(path: Path, *, max_bytes: int = MAX_BYTES) -> ImageArray:
     """Read the images of a .npz (the key `images`, or the only key) or of a .npy."""
 
     def check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str | None:
@@ -110,10 +110,10 @@ def read_pictures(path: Path, *, max_bytes: int = MAX_BYTES) -> Pictures:
         return None if accepted else f"uint8 [N, Y, X] or [N, Y, X, K] with K <= {MAX_CHANNELS}"
 
     array = _load(path, check, key="images", max_bytes=max_bytes)
-    return Pictures(path=path, array=array[..., None] if array.ndim == 3 else array)
+    return ImageArray(path=path, array=array[..., None] if array.ndim == 3 else array)
 
 
-def read_maps(path: Path, *, scale: Path | None = None) -> FeatureMaps:
+def read_feature_maps(path: Path, *, scale: Path | None = None) -> FeatureMaps:
     """Read the maps of a .npy or .npz; `scale` is a file with a factor per channel."""
 
     def check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str | None:

@@ -14,26 +14,26 @@ import numpy as np
 from jaxtyping import Shaped
 
 from harken.errors import UserError
-from harken.formats.arrays import FeatureMaps, Pictures
+from harken.formats.arrays import FeatureMaps, ImageArray
 from harken.formats.examples import Box
-from harken.formats.picture import Fit, image_size, read_image, resized_box
+from harken.formats.image_file import Fit, image_size, read_image, resized_box
 from harken.inputs import exists
 
 _ROW = re.compile(r"(?P<file>.+)#(?P<row>[0-9]{1,18})")
 
-Numbers = Shaped[np.ndarray, "B first second K"]  # pictures B Y X K, or maps B X Y K
-Array = Pictures | FeatureMaps
+ImageBatch = Shaped[np.ndarray, "B first second K"]  # pictures B Y X K, or maps B X Y K
+Array = ImageArray | FeatureMaps
 
 
 class ImageSource(Protocol):
     """The images of a dataset.
 
     `take` returns images of one size, `resized_boxes` boxes of the original image as boxes of the
-    resized one, and `name` the name under which `picture_named` reads an image.
+    resized one, and `name` the name under which `load_image` reads an image.
     """
 
     def name(self, image: Path | int) -> str: ...
-    def take(self, images: Sequence[Path | int]) -> Numbers: ...
+    def take(self, images: Sequence[Path | int]) -> ImageBatch: ...
     def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]: ...
 
 
@@ -49,7 +49,7 @@ class ImageFiles:
     def name(self, image: Path | int) -> str:
         return str(image)
 
-    def take(self, images: Sequence[Path | int]) -> Numbers:
+    def take(self, images: Sequence[Path | int]) -> ImageBatch:
         size, paths = (self.columns, self.rows), map(self._file, images)
         return np.stack(
             [read_image(path, channels=self.channels, size=size, fit=self.fit) for path in paths]
@@ -80,7 +80,7 @@ class ImageRows:
     def name(self, image: Path | int) -> str:
         return f"{self.array.path}#{self._row(image)}"
 
-    def take(self, images: Sequence[Path | int]) -> Numbers:
+    def take(self, images: Sequence[Path | int]) -> ImageBatch:
         return self.array.take([self._row(image) for image in images])
 
     def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]:
@@ -95,7 +95,7 @@ class ImageRows:
         )
 
 
-def picture_named(name: str, files: ImageFiles | None, opened: Callable[[Path], Array]) -> Numbers:
+def load_image(name: str, files: ImageFiles | None, opened: Callable[[Path], Array]) -> ImageBatch:
     """Return one image by its name; `files` is None for a model that reads only arrays."""
     row = None if exists(Path(name)) else _ROW.fullmatch(name)
     if row is not None:

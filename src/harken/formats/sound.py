@@ -96,7 +96,7 @@ def sound_rate(path: Path) -> int:
         return sound.rate
 
 
-class Sounds(Sequence[Signal]):
+class UtteranceSignals(Sequence[Signal]):
     """The signals of utterances, each read on access."""
 
     def __init__(self, utterances: Sequence[Utterance], rate: int, max_seconds: float) -> None:
@@ -111,15 +111,15 @@ class Sounds(Sequence[Signal]):
     def __getitem__(self, index: slice) -> Sequence[Signal]: ...
     def __getitem__(self, index: int | slice) -> Signal | Sequence[Signal]:
         if isinstance(index, slice):
-            return Sounds(self._utterances[index], self._rate, self._max_seconds)
+            return UtteranceSignals(self._utterances[index], self._rate, self._max_seconds)
         item, limit = self._utterances[index], self._max_seconds
         return read_sound(
             item.audio, rate=self._rate, start=item.start, end=item.end, max_seconds=limit
         )
 
 
-def name_of(utterance: Utterance) -> str:
-    """Return the name of an utterance for `signal_of`, such as `talk.wav#t=1.5,3`."""
+def segment_name(utterance: Utterance) -> str:
+    """Return the name of an utterance for `load_signal`, such as `talk.wav#t=1.5,3`."""
     start, end = utterance.start, utterance.end
     if start == 0.0 and end is None:
         return str(utterance.audio)
@@ -127,7 +127,7 @@ def name_of(utterance: Utterance) -> str:
     return f"{utterance.audio}#t={start!r}{until}"
 
 
-def signal_of(name: str, rate: int, max_seconds: float) -> Signal:
+def load_signal(name: str, rate: int, max_seconds: float) -> Signal:
     """Read a file, a segment of it (`talk.wav#t=1.5,3`, in seconds) or stdin (`-`)."""
     if name == "-":
         if sys.stdin is None:  # closed by `<&-`

@@ -16,7 +16,7 @@ from harken.encode.subwords import TokenizerConfig, WordsConfig
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import UserError
 from harken.files import replacing
-from harken.formats.arrays import FeatureMaps, Pictures, read_maps, read_pictures
+from harken.formats.arrays import FeatureMaps, ImageArray, read_feature_maps, read_image_array
 from harken.formats.captions import read_captions
 from harken.formats.examples import Box
 from harken.formats.image_source import ImageFiles, ImageRows, ImageSource, Numbers
@@ -153,7 +153,7 @@ def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[Cap
             np.lib.format.write_array_header_1_0(file, header)
             for start in range(0, len(examples), BATCH_SIZE):
                 file.write(load_images(examples[start : start + BATCH_SIZE]).tobytes())
-    source = ImageRows(array=read_pictures(path))
+    source = ImageRows(array=read_image_array(path))
     return [replace(example, image=row, source=source) for row, example in enumerate(examples)]
 
 
@@ -218,14 +218,14 @@ def image_files(recipe: CaptionRecipe) -> ImageFiles | None:
     return ImageFiles(columns=size.columns, rows=size.rows, channels=size.channels, fit=size.fit)
 
 
-def open_array(recipe: CaptionRecipe, path: Path) -> Pictures | FeatureMaps:
+def open_array(recipe: CaptionRecipe, path: Path) -> ImageArray | FeatureMaps:
     """Open an array whose images or feature maps have the size of the recipe."""
     size = recipe.encode.images
-    array: Pictures | FeatureMaps
+    array: ImageArray | FeatureMaps
     if isinstance(size, FeatureMapsConfig):
-        array = read_maps(path, scale=recipe.data.feature_scale)
+        array = read_feature_maps(path, scale=recipe.data.feature_scale)
     else:
-        array = read_pictures(path)
+        array = read_image_array(path)
     names = ("columns", "rows", "channels")
     actual, expected = ([getattr(record, name) for name in names] for record in (array, size))
     if actual != expected:

@@ -25,7 +25,7 @@ from harken.decode.joint import SpeechSearchConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.formats.examples import Utterance
 from harken.formats.manifest import read_utterances
-from harken.formats.sound import name_of
+from harken.formats.sound import segment_name
 from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
 from harken.models.recognizer import BLANK, SpeechRecognizer
@@ -96,7 +96,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
         return Splits(recipe.data, read_utterances, seed=recipe.seed, key=utterance_key)
 
     def input(self, example: Utterance) -> str:
-        return name_of(example)
+        return segment_name(example)
 
     def target(self, example: Utterance) -> str:
         return example.text

@@ -20,7 +20,7 @@ from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.subwords import CharactersConfig, TokenizerConfig
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.formats.sound import MAX_SECONDS, Sounds, sound_rate, sound_seconds
+from harken.formats.sound import MAX_SECONDS, UtteranceSignals, sound_rate, sound_seconds
 from harken.models.recognizer import RecognizerConfig
 from harken.tasks.task import SplitPaths, Splits, warn_unfit
 from harken.training.loop import StageConfig
@@ -131,7 +131,7 @@ def stored_frames(
     """Compute and store the frames of all utterances, once per speed."""
     sound = recipe.encode.filterbank
     if not folder.is_dir():
-        sounds = Sounds(utterances, sound.sample_rate, recipe.data.max_seconds)
+        sounds = UtteranceSignals(utterances, sound.sample_rate, recipe.data.max_seconds)
         changed = (
             change_speed(signal, sound.sample_rate, speed)
             for speed in recipe.training.speech.speeds

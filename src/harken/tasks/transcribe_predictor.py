@@ -24,7 +24,7 @@ from harken.decode.stepper import TokenHypothesis, concatenate
 from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.sound import Signal, Sounds, name_of, signal_of
+from harken.formats.sound import Signal, UtteranceSignals, load_signal, segment_name
 from harken.inspection.record import has_attention
 from harken.inspection.refs import is_encoder_attention
 from harken.inspection.search_attention import forced_cross_attention
@@ -100,7 +100,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     def evaluate(self, examples: Sequence[Utterance], condition: str | None = None) -> Evaluation:
         """Compute the metrics; a condition changes the sounds or references first."""
         rate = self.filterbank.sample_rate
-        signals: Sequence[Signal] = Sounds(examples, rate, self.recipe.data.max_seconds)
+        signals: Sequence[Signal] = UtteranceSignals(examples, rate, self.recipe.data.max_seconds)
         if condition is not None:
             parsed = parse_condition(condition)
             signals, examples = apply_condition(parsed, signals, examples, rate, self.recipe.seed)
@@ -109,7 +109,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         has_times = any(utterance.words for utterance in examples)
         transcripts = list(self.transcribe(frames, sample_keys(expected), times=has_times))
         predictions = [
-            prediction_of(name_of(utterance), transcript.beam, self.vocabulary)
+            prediction_of(segment_name(utterance), transcript.beam, self.vocabulary)
             for utterance, transcript in zip(examples, transcripts, strict=True)
         ]
         outputs = [prediction.output for prediction in predictions]
@@ -218,7 +218,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         ]
 
     def _signal(self, name: str) -> Signal:
-        return signal_of(name, self.filterbank.sample_rate, self.recipe.data.max_seconds)
+        return load_signal(name, self.filterbank.sample_rate, self.recipe.data.max_seconds)
 
     def _encode(self, sounds: Sequence[Frames]) -> EncoderOutput:
         lengths = torch.tensor([len(frames) for frames in sounds])

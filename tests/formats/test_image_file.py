@@ -1,4 +1,4 @@
-"""Pictures against numpy arrays that Pillow's encoders, or zlib and struct by hand, wrote."""
+"""Images against numpy arrays that Pillow's encoders, or zlib and struct by hand, wrote."""
 
 import io
 import struct
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile, ImageOps
 
 from harken.errors import UserError
-from harken.formats import picture
-from harken.formats.picture import decode_image, exif_orientation, image_size, read_image
+from harken.formats import image_file
+from harken.formats.image_file import decode_image, exif_orientation, image_size, read_image
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -464,17 +464,17 @@ def test_a_small_file_that_claims_to_be_huge(
 def test_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = packed(noise(7, 11), "PNG")
     with monkeypatch.context() as patch:
-        patch.setattr(picture, "MAX_PIXELS", 77)
+        patch.setattr(image_file, "MAX_PIXELS", 77)
         assert decoded(content).shape == (7, 11, 3)
-        patch.setattr(picture, "MAX_PIXELS", 76)
+        patch.setattr(image_file, "MAX_PIXELS", 76)
         assert "at most 76 pixels" in complaint(content).message
-    long = packed(np.zeros((1, picture.MAX_SIDE), np.uint8), "PNG")
-    assert decoded(long, channels=1).shape == (1, picture.MAX_SIDE, 1)
-    longer = packed(np.zeros((1, picture.MAX_SIDE + 1), np.uint8), "PNG")
+    long = packed(np.zeros((1, image_file.MAX_SIDE), np.uint8), "PNG")
+    assert decoded(long, channels=1).shape == (1, image_file.MAX_SIDE, 1)
+    longer = packed(np.zeros((1, image_file.MAX_SIDE + 1), np.uint8), "PNG")
     assert "sides of 32,768" in complaint(longer).message
-    monkeypatch.setattr(picture, "MAX_BYTES", len(content))
+    monkeypatch.setattr(image_file, "MAX_BYTES", len(content))
     read_image(saved(tmp_path, content), channels=1)
-    monkeypatch.setattr(picture, "MAX_BYTES", len(content) - 1)
+    monkeypatch.setattr(image_file, "MAX_BYTES", len(content) - 1)
     with pytest.raises(UserError, match=f"expected an image of at most {len(content) - 1:,}"):
         read_image(saved(tmp_path, content), channels=1)
 
@@ -496,7 +496,7 @@ def crowded(part: str, count: int) -> bytes:
 @pytest.mark.parametrize("part", ["chunks", "segments", "extensions", "blocks"])
 def test_parts_are_limited(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pillow reads them one by one: 64 MiB of them take half a minute."""
-    monkeypatch.setattr(picture, "MAX_PARTS", 50)
+    monkeypatch.setattr(image_file, "MAX_PARTS", 50)
     whole = decoded(crowded(part, 0))
     np.testing.assert_array_equal(decoded(crowded(part, 30)), whole)
     assert "expected at most 50 parts" in complaint(crowded(part, 60)).message
@@ -506,7 +506,7 @@ def test_scans_are_limited() -> None:
     """Each goes over the whole picture, however small it is in the file."""
     content = packed(noise(ROWS, COLUMNS, 3), "JPEG", progressive=True)
     again = content[content.rindex(b"\xff\xda") : -2]
-    there, limit = content.count(b"\xff\xda"), picture.MAX_SCANS
+    there, limit = content.count(b"\xff\xda"), image_file.MAX_SCANS
     most = content[:-2] + again * (limit - there) + content[-2:]
     film = np.random.default_rng(1).bytes(50) + again * 200  # appended, as phones do
     assert decoded(most + film).shape == (ROWS, COLUMNS, 3)
