@@ -1,4 +1,4 @@
-"""Read images or feature maps by name: files, or rows of an array.
+"""Images or feature maps of a dataset: files, or rows of an array.
 
 birds/1.jpg        a file, which is resized
 train.npz#7        row 7 of an array, counted from 0
@@ -21,16 +21,12 @@ from harken.inputs import exists
 
 _ROW = re.compile(r"(?P<file>.+)#(?P<row>[0-9]{1,18})")
 
-ImageBatch = Shaped[np.ndarray, "B first second K"]  # pictures B Y X K, or maps B X Y K
+ImageBatch = Shaped[np.ndarray, "B first second K"]  # images B Y X K, or maps B X Y K
 Array = ImageArray | FeatureMaps
 
 
 class ImageSource(Protocol):
-    """The images of a dataset.
-
-    `take` returns images of one size, `resized_boxes` boxes of the original image as boxes of the
-    resized one, and `name` the name under which `load_image` reads an image.
-    """
+    """The images of a dataset: `take` returns them in one size, `name` is read by `load_image`."""
 
     def name(self, image: Path | int) -> str: ...
     def take(self, images: Sequence[Path | int]) -> ImageBatch: ...
@@ -95,11 +91,13 @@ class ImageRows:
         )
 
 
-def load_image(name: str, files: ImageFiles | None, opened: Callable[[Path], Array]) -> ImageBatch:
+def load_image(
+    name: str, files: ImageFiles | None, open_array: Callable[[Path], Array]
+) -> ImageBatch:
     """Return one image by its name; `files` is None for a model that reads only arrays."""
     row = None if exists(Path(name)) else _ROW.fullmatch(name)
     if row is not None:
-        return ImageRows(array=opened(Path(row["file"]))).take([int(row["row"])])
+        return ImageRows(array=open_array(Path(row["file"]))).take([int(row["row"])])
     if files is None:
         raise UserError(
             f"{name}: expected a row of an array, such as maps.npy#12",

@@ -19,7 +19,7 @@ from harken.files import replacing
 from harken.formats.arrays import FeatureMaps, ImageArray, read_feature_maps, read_image_array
 from harken.formats.captions import read_captions
 from harken.formats.examples import Box
-from harken.formats.image_source import ImageFiles, ImageRows, ImageSource, Numbers
+from harken.formats.image_source import ImageBatch, ImageFiles, ImageRows, ImageSource
 from harken.formats.text import require_file
 from harken.inputs import exists, is_file
 from harken.layers.frontends import FeatureProjectionConfig, ImageSizes
@@ -134,7 +134,7 @@ class CaptionExample:
     source: ImageSource = field(compare=False, repr=False)
 
 
-def load_images(examples: Sequence[CaptionExample]) -> Numbers:
+def load_images(examples: Sequence[CaptionExample]) -> ImageBatch:
     """Load images of one source as one array."""
     return examples[0].source.take([example.image for example in examples])
 
