@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.encode.vocabulary import PAD, UNKNOWN
-from harken.encode.words import ENDS, WordVocabulary, WordVocabularyConfig
+from harken.encode.words import MAX_END, WordVocabulary, WordVocabularyConfig
 from harken.errors import Failure
 from harken.formats.examples import Sentence
 
@@ -84,11 +84,11 @@ def test_characters_never_met_are_unknown() -> None:
 def test_a_very_long_word_keeps_its_ends() -> None:
     words = fitted()
     letter = words.characters
-    within, beyond = "b" * ENDS + "a" * ENDS, "b" * ENDS + "nn" + "a" * ENDS
-    expected = [letter["b"]] * ENDS + [letter["a"]] * ENDS
+    within, beyond = "b" * MAX_END + "a" * MAX_END, "b" * MAX_END + "nn" + "a" * MAX_END
+    expected = [letter["b"]] * MAX_END + [letter["a"]] * MAX_END
     for word in (within, beyond, beyond * 1000):
         assert words.encode([[word]]).spellings[0].tolist() == expected
-    assert len(words.encode([["b" * (2 * ENDS + 1)]]).spellings[0]) == 2 * ENDS
+    assert len(words.encode([["b" * (2 * MAX_END + 1)]]).spellings[0]) == 2 * MAX_END
 
 
 @given(st.lists(st.lists(st.text(min_size=1, max_size=9), max_size=5), max_size=4))

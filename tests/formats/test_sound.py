@@ -18,13 +18,13 @@ from harken.formats.examples import Utterance
 from harken.formats.sound import (
     UtteranceSignals,
     load_signal,
+    ogg_checksum,
     read_sound,
     read_sound_stream,
     segment_name,
     sound_rate,
     sound_seconds,
 )
-from harken.formats.sound_checks import ogg_checksum
 
 RATE = 16_000
 KINDS = {

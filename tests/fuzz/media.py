@@ -16,8 +16,13 @@ from PIL import Image
 from fuzz.mutators import HUGE, mutate_bytes, mutate_parts
 from harken.formats.arrays import read_feature_maps, read_image_array
 from harken.formats.image_file import decode_image, image_size, read_image
-from harken.formats.sound import read_sound, read_sound_stream, sound_seconds
-from harken.formats.sound_checks import OGG_PAGE, ogg_checksum
+from harken.formats.sound import (
+    OGG_PAGE,
+    ogg_checksum,
+    read_sound,
+    read_sound_stream,
+    sound_seconds,
+)
 
 SOUNDS = {
     "WAV": ("WAV", "PCM_16"),
