@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numpy.random import default_rng
 
-from harken.augment.equalizer import RandomEqualizerConfig, equalize
+from harken.augment.specaugment import RandomEqualizerConfig, equalize
 
 BATCH, TIMES, BANDS = 211, 5, 23
 FRAMES = torch.randn(BATCH, TIMES, BANDS, generator=torch.Generator().manual_seed(1)).double()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.augment.interference import (
+from harken.augment.waveform import (
     active_samples,
     noise_gain,
     pink_noise,

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.augment.speed import change_speed
+from harken.augment.waveform import change_speed
 
 RATE = 16000
 

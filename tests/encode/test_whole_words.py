@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
-from harken.encode.subwords import WORDS
+from harken.encode.subwords import WORDS, WholeWordsConfig, split_words
 from harken.encode.vocabulary import PAD, SPECIAL, UNKNOWN, Vocabulary
-from harken.encode.whole_words import WholeWordsConfig, split_words
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]))
 # To Python these are white space, to the tokenizer letters of words.

@@ -1,6 +1,6 @@
 import pytest
 
-from harken.formats.titles import title_of
+from harken.formats.question_template import title_of
 
 
 @pytest.mark.parametrize(

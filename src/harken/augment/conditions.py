@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from harken.augment.interference import (
+from harken.augment.waveform import (
     noise_gain,
     pink_noise,
     reverberate,
@@ -160,17 +160,13 @@ def _noise(
     count = TALKERS if condition.kind == "babble" else 1
     voices = list(islice(_other_voices(scene, index, random), count))
     if not voices:
-        raise UserError(
-            f"condition {str(condition)!r}: no other utterance has sound (expected at least one)",
-            fix="add recordings to the set",
-        )
+        problem = "no other utterance has sound (expected at least one)"
+        raise UserError(f"condition {str(condition)!r}: {problem}", fix="add recordings to the set")
     starts = random.integers([len(voice) for voice in voices])
-    repeated = [
-        np.take(voice, np.arange(start, start + size), mode="wrap")
-        for voice, start in zip(voices, starts.tolist(), strict=True)
-    ]
-    together: Signal = np.stack(repeated).sum(axis=0)
-    return together
+    times = starts[:, None] + np.arange(size)
+    repeated = [voice.take(time, mode="wrap") for voice, time in zip(voices, times, strict=True)]
+    babble: Signal = np.stack(repeated).sum(axis=0)
+    return babble
 
 
 def _other_voices(scene: Scene, index: int, random: np.random.Generator) -> Iterator[Signal]:

@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt8
@@ -41,18 +41,8 @@ class _ArrayFile:
     path: Path
     array: Shaped[np.ndarray, "N first second K"]
 
-    column_axis: ClassVar[int]
-
     def __len__(self) -> int:
         return len(self.array)
-
-    @property
-    def columns(self) -> int:
-        return int(self.array.shape[self.column_axis])
-
-    @property
-    def rows(self) -> int:
-        return int(self.array.shape[3 - self.column_axis])
 
     @property
     def channels(self) -> int:
@@ -70,7 +60,8 @@ class ImageArray(_ArrayFile):
     """Images of one size: uint8 [N, Y, X, K]."""
 
     __slots__ = ()
-    column_axis = 2
+    rows = property(lambda self: int(self.array.shape[1]))
+    columns = property(lambda self: int(self.array.shape[2]))
 
     def take(self, indices: Sequence[int]) -> UInt8[np.ndarray, "B Y X K"]:
         """Return the images with these indices, counted from 0."""
@@ -83,7 +74,8 @@ class FeatureMaps(_ArrayFile):
 
     scale: Float[np.ndarray, "K"] | None = None
 
-    column_axis = 1
+    columns = property(lambda self: int(self.array.shape[1]))
+    rows = property(lambda self: int(self.array.shape[2]))
 
     def take(self, indices: Sequence[int]) -> Float[np.ndarray, "B X Y K"]:
         """Return the maps with these indices, counted from 0, scaled, as float32."""
@@ -92,12 +84,11 @@ class FeatureMaps(_ArrayFile):
             maps: Float[np.ndarray, "B X Y K"] = stored.astype(np.float32, order="C")
             if self.scale is not None:
                 maps *= self.scale
-        finite = np.isfinite(maps)
+        finite = np.isfinite(maps).all(axis=(1, 2, 3))
         if not finite.all():
-            row = indices[finite.all(axis=(1, 2, 3)).argmin()]
-            problem = f"a value of row {row} is not finite (expected float32 numbers)"
+            problem = f"a value of row {indices[finite.argmin()]} is not finite"
             fix = "compute the map again, or remove its image"
-            raise UserError(f"{self.path}: {problem}", fix=fix)
+            raise UserError(f"{self.path}: {problem} (expected float32 numbers)", fix=fix)
         return maps
 
 

@@ -16,8 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from harken.augment.equalizer import equalize
-from harken.augment.specaugment import augment
+from harken.augment.specaugment import augment, equalize
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import IGNORE_INDEX, Seq2SeqBatch, shift_targets
 from harken.batch.ragged import ragged

@@ -9,9 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from harken.augment.equalizer import RandomEqualizerConfig
-from harken.augment.specaugment import SpecAugmentConfig
-from harken.augment.speed import change_speed
+from harken.augment.specaugment import RandomEqualizerConfig, SpecAugmentConfig
+from harken.augment.waveform import change_speed
 from harken.batch.ragged import Numbers
 from harken.batch.shards import FrameShards, write_frames
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
