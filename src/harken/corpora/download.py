@@ -24,6 +24,7 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -142,10 +143,9 @@ def is_safe(address: str) -> bool:
 
 def _is_local(address: str) -> bool:
     host = urllib.parse.urlsplit(address).hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    with suppress(ValueError):  # a name
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _is_downloaded(path: Path, item: Item) -> bool:
@@ -233,7 +233,7 @@ def _open(address: str, retry: RetryPolicy) -> http.client.HTTPResponse:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
             message = f"{address}: the certificate is not valid ({reason.verify_message})"
-            fix = "check that the clock and the certificates of this machine are correct"
+            fix = "check the clock and the certificates of this machine"
             raise Failure(message, fix=fix) from error
         raise _TemporaryError(_reason(error)) from error
     if response.status != 200:

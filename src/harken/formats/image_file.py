@@ -138,14 +138,12 @@ def _decoded(content: bytes, name: str, mode: str) -> Image.Image:
 
 def _other_format(content: bytes, name: str) -> UserError:
     expected = "expected PNG, JPEG, GIF, BMP or WebP"
-    if not content:
-        message = f"{name}: the file is empty ({expected})"
-        return UserError(message, fix="copy, download or save it again")
     other = "HEIC or AVIF" if content[4:8] == b"ftyp" else OTHER_FORMATS.get(content[:4])
     if other:
         return UserError(f"{name}: unsupported format ({expected}, got {other})", fix=CONVERT)
-    message = f"{name}: the file starts with {content[:12]!r} ({expected})"
-    return UserError(message, fix=f"if it is an image, {CONVERT}")
+    got = f"starts with {content[:12]!r}" if content else "is empty"
+    fix = f"if it is an image, {CONVERT}" if content else "copy, download or save it again"
+    return UserError(f"{name}: the file {got} ({expected})", fix=fix)
 
 
 def _no_memory(name: str) -> UserError:
