@@ -111,12 +111,7 @@ def unpacked_rows(values: np.ndarray, depth: int, interlaced: bool = False) -> b
 def png_of(values: np.ndarray, depth: int, color: int, **options: object) -> bytes:
     rows = unpacked_rows(values, depth, bool(options.get("interlaced")))
     return png(
-        zlib.compress(rows),
-        values.shape[1],
-        values.shape[0],
-        depth=depth,
-        color=color,
-        **options,
+        zlib.compress(rows), values.shape[1], values.shape[0], depth=depth, color=color, **options
     )
 
 
@@ -654,17 +649,3 @@ def test_no_other_decoder_is_tried(kind: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Image, "open", open_image)
     decoded(packed(smooth(), kind))
     assert calls == [[kind]]
-
-
-def test_what_is_not_a_file(tmp_path: Path) -> None:
-    (tmp_path / "nothing.png").symlink_to(tmp_path / "gone.png")
-    for path, found in (
-        (tmp_path / "a.png", "file not found (expected an image)"),
-        (tmp_path / "nothing.png", "this is a link to a file that does not exist"),
-        (saved(tmp_path, b"", "empty.png"), "the file is empty"),
-    ):
-        for read in (image_size, lambda path: read_image(path, channels=3)):
-            with pytest.raises(UserError) as caught:
-                read(path)
-            assert caught.value.message.startswith(f"{path}: {found}")
-            assert caught.value.fix

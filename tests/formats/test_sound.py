@@ -465,11 +465,3 @@ def test_too_many_samples_are_refused_by_the_header(
     monkeypatch.setattr(soundfile.SoundFile, "read", None)
     with pytest.raises(UserError, match="8 channels at 655350 Hz has too many samples"):
         read_sound(path, rate=RATE)
-
-
-def test_what_is_not_a_file(tmp_path: Path) -> None:
-    for path in (tmp_path / "a.wav", tmp_path / "a\0.wav", saved(tmp_path, b"") / "a.wav"):
-        with pytest.raises(UserError, match=r"file not found \(expected an audio file"):
-            read_sound(path, rate=RATE)
-    with pytest.raises(UserError, match=r"this is a folder \(expected an audio file"):
-        sound_seconds(tmp_path)

@@ -273,7 +273,7 @@ def run_tsv(folder: Path, rng: random.Random) -> None:
             read_captions(_write(path, mutate_lines(TOKENS_TSV, rng), rng))
         case 5:
             other = folder / "mutant.links"
-            pairs = read_parallel(folder / "text.txt", folder / "text.txt").pairs
+            pairs = read_parallel(folder / "text.txt", folder / "text.txt")
             links = "\n".join(["1-1 2p2"] * len(pairs))
             read_links(_write(other, mutate_lines(links, rng), rng), pairs)
         case 6:

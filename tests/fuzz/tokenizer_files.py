@@ -5,15 +5,7 @@ import random
 from functools import cache
 from pathlib import Path
 
-from tokenizers import (
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from fuzz.mutators import STRINGS, json_text, mutate_bytes, mutate_tree
 from harken.encode.subwords import (

@@ -2,44 +2,40 @@ import gzip
 from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.formats.examples import Pair
+from harken.formats.examples import Pair, Question
 from harken.formats.text import STDIN
-from harken.formats.tsv import read_pairs_tsv, read_parallel
+from harken.formats.tsv import read_pairs_tsv, read_parallel, read_questions
+from small_files import error_of
 
 
-def two(folder: Path, source: str | bytes, target: str | bytes) -> tuple[Path, Path]:
+def write_two(folder: Path, source: str | bytes, target: str | bytes) -> tuple[Path, Path]:
     paths = folder / "train.en", folder / "train.de"
     for path, content in zip(paths, (source, target), strict=True):
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     return paths
 
 
-def one(folder: Path, content: str | bytes) -> Path:
+def write_one(folder: Path, content: str | bytes) -> Path:
     path = folder / "pairs.tsv"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
-def complaint(*paths: Path, keep_blank: bool = False) -> UserError:
-    with pytest.raises(UserError) as caught:
-        if len(paths) == 2:
-            read_parallel(paths[0], paths[1], keep_blank=keep_blank)
-        else:
-            read_pairs_tsv(paths[0], keep_blank=keep_blank)
-    return caught.value
+def pairs_error(*paths: Path, keep_blank: bool = False) -> UserError:
+    read = read_parallel if len(paths) == 2 else read_pairs_tsv
+    return error_of(read, *paths, keep_blank=keep_blank)
 
 
 # --- two files
 
 
 @pytest.mark.parametrize("end", [("\n", "\r\n"), ("\r\n", "\n")])
-def test_lines_stand_side_by_side(tmp_path: Path, end: tuple[str, str]) -> None:
-    paths = two(
+def test_two_files_are_read_line_by_line(tmp_path: Path, end: tuple[str, str]) -> None:
+    paths = write_two(
         tmp_path,
         "\ufeff" + end[0].join(["a duck", " two\tcells ", "three"]),
         end[1].join(["eine Ente", "zwei", "drei", ""]),
@@ -48,8 +44,8 @@ def test_lines_stand_side_by_side(tmp_path: Path, end: tuple[str, str]) -> None:
     assert read_parallel(*paths) == pairs
 
 
-def test_blank_sides_are_left_out_and_counted(tmp_path: Path) -> None:
-    paths = two(tmp_path, "a\n\nc\n \t\ne\n", "A\nB\n\n\u3000\nE\n")
+def test_pairs_with_a_blank_side_are_skipped_or_kept(tmp_path: Path) -> None:
+    paths = write_two(tmp_path, "a\n\nc\n \t\ne\n", "A\nB\n\n\u3000\nE\n")
     assert read_parallel(*paths) == [Pair("a", "A"), Pair("e", "E")]
     assert read_parallel(*paths, keep_blank=True) == [
         Pair("a", "A"),
@@ -67,10 +63,10 @@ def test_pairs_keep_their_order(
 ) -> None:
     pairs = [("first", "FIRST"), *pairs]
     folder = tmp_path_factory.getbasetemp()
-    paths = two(
+    paths = write_two(
         folder, *("".join(f"{line}\n" for line in side) for side in zip(*pairs, strict=True))
     )
-    table = one(folder, "".join(f"{source}\t{target}\n" for source, target in pairs))
+    table = write_one(folder, "".join(f"{source}\t{target}\n" for source, target in pairs))
     expected = [Pair(*pair) for pair in pairs]
     full = [pair for pair in expected if pair.source.strip() and pair.target.strip()]
     assert read_parallel(*paths) == full
@@ -90,11 +86,11 @@ def test_pairs_keep_their_order(
         ("", "A\n", (0, 1)),
     ],
 )
-def test_unequal_files_are_counted(
+def test_files_of_different_length(
     tmp_path: Path, source: str, target: str, counts: tuple[int, int], keep_blank: bool
 ) -> None:
-    paths = two(tmp_path, source, target)
-    error = complaint(*paths, keep_blank=keep_blank)
+    paths = write_two(tmp_path, source, target)
+    error = pairs_error(*paths, keep_blank=keep_blank)
     assert f"as many lines in {paths[0]} as in {paths[1]}, got" in error.message
     assert f"got {counts[0]} and {counts[1]}" in error.message
 
@@ -102,38 +98,33 @@ def test_unequal_files_are_counted(
 @pytest.mark.parametrize("keep_blank", [False, True])
 @pytest.mark.parametrize(("source", "target"), [("", ""), ("\n\n", "\n\n"), ("a\n\n", "\nB\n")])
 def test_files_of_no_pair(tmp_path: Path, source: str, target: str, keep_blank: bool) -> None:
-    paths = two(tmp_path, source, target)
-    error = complaint(*paths, keep_blank=keep_blank)
+    paths = write_two(tmp_path, source, target)
+    error = pairs_error(*paths, keep_blank=keep_blank)
     assert f"{paths[0]} and {paths[1]}: no sentence with a translation" in error.message
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_the_side_that_is_wrong_is_named(tmp_path: Path, side: int) -> None:
-    paths = two(tmp_path, "a\nb\n", "A\nB\n")
+def test_errors_name_the_wrong_file(tmp_path: Path, side: int) -> None:
+    paths = write_two(tmp_path, "a\nb\n", "A\nB\n")
     paths[side].write_bytes(b"a\nb\xff\n")
-    assert f"{paths[side]}:2: invalid byte 0xff" in complaint(*paths).message
+    assert f"{paths[side]}:2: invalid byte 0xff" in pairs_error(*paths).message
     paths[side].write_bytes(gzip.compress(b"a\nb\n")[:-3])
-    assert f"{paths[side]}: damaged archive" in complaint(*paths).message
+    assert f"{paths[side]}: damaged archive" in pairs_error(*paths).message
     paths[side].unlink()
-    assert f"{paths[side]}: file not found" in complaint(*paths).message
+    assert f"{paths[side]}: file not found" in pairs_error(*paths).message
     paths[side].mkdir()
-    assert f"{paths[side]}: this is a folder" in complaint(*paths).message
-
-
-def test_packed_files_of_two_kinds(tmp_path: Path) -> None:
-    paths = two(tmp_path, gzip.compress(b"a\nb"), zstandard.compress(b"A\nB"))
-    assert read_parallel(*paths) == [Pair("a", "A"), Pair("b", "B")]
+    assert f"{paths[side]}: this is a folder" in pairs_error(*paths).message
 
 
 def test_stdin_cannot_be_both(tmp_path: Path) -> None:
-    assert "<stdin>: expected two texts" in complaint(STDIN, STDIN).message
+    assert "<stdin>: expected two texts" in pairs_error(STDIN, STDIN).message
 
 
 # --- one file
 
 
 def test_a_file_of_pairs(tmp_path: Path) -> None:
-    path = one(tmp_path, "\ufeffa duck\teine Ente\r\n\n\tB\nc\t \nd\tD")
+    path = write_one(tmp_path, "\ufeffa duck\teine Ente\r\n\n\tB\nc\t \nd\tD")
     assert read_pairs_tsv(path) == [Pair("a duck", "eine Ente"), Pair("d", "D")]
     assert read_pairs_tsv(path, keep_blank=True) == [
         Pair("a duck", "eine Ente"),
@@ -146,28 +137,39 @@ def test_a_file_of_pairs(tmp_path: Path) -> None:
     assert read_pairs_tsv(path) == [Pair("a", "A")]
 
 
+@pytest.mark.parametrize("content", ["", "\n", "\tB\na\t\n"])
+def test_a_file_of_no_pair(tmp_path: Path, content: str) -> None:
+    path = write_one(tmp_path, content)
+    assert f"{path}: no sentence with a translation" in pairs_error(path).message
+
+
+PAIR, QUESTION = "source<TAB>target", "question<TAB>answer"
+
+
 @pytest.mark.parametrize(
-    ("line", "found", "fix"),
+    ("expected", "line", "got", "fix"),
     [
-        ("a duck", "0 tabs in 'a duck'", "formats.md#parallel-text"),
-        ("a duck    eine Ente", "0 tabs", "replace the run of spaces by one tab"),
-        ("Go.\tGeh.\tCC-BY 2.0", "2 tabs", "`cut -f1,2`"),
-        ("a\tA\t", "2 tabs", "`cut -f1,2`"),
+        (PAIR, "a duck", "0 tabs", "formats.md#parallel-text"),
+        (PAIR, "a duck    eine Ente", "0 tabs", "replace the run of spaces by one tab"),
+        (PAIR, "Go.\tGeh.\tCC-BY 2.0", "2 tabs", "`cut -f1,2`"),
+        (PAIR, "a\tA\t", "2 tabs", "`cut -f1,2`"),
+        (QUESTION, "Where was Ada born?", "0 tabs", "formats.md#questions"),
+        (QUESTION, "Where was Ada born?    London", "0 tabs", "replace the run of spaces"),
+        (QUESTION, "Where  was?\tLondon\tEngland", "2 tabs", "`cut -f1,2`"),
+        (QUESTION, "Where?\tLondon\t", "2 tabs", "`cut -f1,2`"),
+        (QUESTION, "Where?\t", "an empty column", "formats.md"),
+        (QUESTION, " \tLondon", "an empty column", "formats.md"),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, line: str, found: str, fix: str) -> None:
-    path = one(tmp_path, f"x\tX\n\n{line}\n")
-    error = complaint(path)
-    assert f"{path}:3: expected source<TAB>target, got {found}" in error.message
+def test_lines_that_are_not_pairs(
+    tmp_path: Path, expected: str, line: str, got: str, fix: str
+) -> None:
+    path = write_one(tmp_path, f"x\tX\n\n{line}\n")
+    error = error_of(read_pairs_tsv if expected == PAIR else read_questions, path)
+    assert f"{path}:3: expected {expected}, got {got} in {line.strip()!r}" in error.message
     assert fix in error.fix
 
 
-@pytest.mark.parametrize("content", ["", "\n", "\tB\na\t\n"])
-def test_a_file_of_no_pair(tmp_path: Path, content: str) -> None:
-    path = one(tmp_path, content)
-    assert f"{path}: no sentence with a translation" in complaint(path).message
-
-
-def test_a_missing_file_of_pairs(tmp_path: Path) -> None:
-    one(tmp_path, "a\tA")
-    assert complaint(tmp_path / "piars.tsv").fix == "did you mean 'pairs.tsv'?"
+def test_questions(tmp_path: Path) -> None:
+    path = write_one(tmp_path, "\ufeffWho was  Ada?\t a poet \r\n\n Where?\tŁódź\n")
+    assert read_questions(path) == [Question("Who was  Ada?", "a poet"), Question("Where?", "Łódź")]
