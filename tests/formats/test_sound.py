@@ -12,32 +12,23 @@ import pytest
 import soundfile
 import soxr
 
+from fuzz.media import SOUNDS, with_checksums
 from harken.errors import UserError
 from harken.formats import sound
 from harken.formats.examples import Utterance
 from harken.formats.sound import (
     UtteranceSignals,
     load_signal,
-    ogg_checksum,
     read_sound,
     read_sound_stream,
     segment_name,
     sound_rate,
     sound_seconds,
 )
+from small_files import error_of
 
 RATE = 16_000
-KINDS = {
-    "WAV": ("WAV", "PCM_16"),
-    "AIFF": ("AIFF", "PCM_16"),
-    "W64": ("W64", "PCM_16"),
-    "FLAC": ("FLAC", "PCM_16"),
-    "NIST": ("NIST", "PCM_16"),
-    "NIST ulaw": ("NIST", "ULAW"),
-    "VORBIS": ("OGG", "VORBIS"),
-    "OPUS": ("OGG", "OPUS"),
-    "MP3": ("MP3", "MPEG_LAYER_III"),
-}
+KINDS = {**SOUNDS, "NIST ulaw": ("NIST", "ULAW")}
 
 
 def tone(frames: int, rate: int = RATE, pitch: float = 211.0) -> np.ndarray:
@@ -76,15 +67,14 @@ def decoded(content: bytes) -> np.ndarray:
         return np.asarray(file.read(file.frames, dtype="float32", always_2d=True))
 
 
-def complaint(content: bytes, **options: float) -> UserError:
-    with pytest.raises(UserError) as caught:
-        read_sound_stream(io.BytesIO(content), name="it.wav", **{"rate": RATE, **options})
-    assert caught.value.message.startswith("it.wav: ") and "\n" not in str(caught.value)
-    assert "expected" in caught.value.message and caught.value.fix
-    return caught.value
+def sound_error(content: bytes) -> UserError:
+    error = error_of(read_sound_stream, io.BytesIO(content), name="it.wav", rate=RATE)
+    assert error.message.startswith("it.wav: ") and "\n" not in str(error)
+    assert "expected" in error.message and error.fix
+    return error
 
 
-# --- what is read
+# --- formats
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -127,15 +117,15 @@ def test_numbers_of_the_standard_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("place", [(0, 9001), (7, 9001), (0, 13), (3331, 7773), (9000, 9001)])
-def test_a_segment_is_a_part_of_the_whole(
-    tmp_path: Path, kind: str, place: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("segment", [(0, 9001), (7, 9001), (0, 13), (3331, 7773), (9000, 9001)])
+def test_segments_equal_slices_of_the_signal(
+    tmp_path: Path, kind: str, segment: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """libsndfile seeks inexactly in MP3 and Ogg."""
     path = saved(tmp_path, packed(noise(9001), kind=kind))
     whole = read_sound(path, rate=RATE)
     monkeypatch.setattr(sound, "BLOCK", 1013)
-    first, last = place
+    first, last = segment
     part = read_sound(path, rate=RATE, start=first / RATE, end=last / RATE)
     np.testing.assert_array_equal(part, whole[first:last])
 
@@ -157,7 +147,7 @@ def test_names_of_segments(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rate", [8_000, 11_025, 44_100, 96_000])
-def test_block_by_block_as_soxr_at_once(rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resampling_in_blocks_equals_soxr(rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sound, "BLOCK", 1013)
     content = packed(tone(7 * 1013 + 5, rate), rate)
     theirs = soxr.resample(decoded(content)[:, 0], rate, RATE, quality="HQ")
@@ -165,8 +155,7 @@ def test_block_by_block_as_soxr_at_once(rate: int, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("rate", [8_000, 44_100, 96_000])
-def test_a_tone_stays_that_tone(rate: int) -> None:
-    """Against the sine itself; a filter has less to look at near the two ends."""
+def test_resampled_tone(rate: int) -> None:
     ours = read(packed(tone(rate, rate), rate, coding="FLOAT"))
     assert len(ours) == RATE
     np.testing.assert_allclose(ours[800:-800], tone(RATE)[800:-800], rtol=0, atol=1e-4)
@@ -174,7 +163,7 @@ def test_a_tone_stays_that_tone(rate: int) -> None:
 
 def test_one_sample() -> None:
     assert read(packed(np.array([0.25]))).tolist() == [0.25]
-    assert "at least 1/16000 s" in complaint(packed(np.array([0.25]), 96_000)).message
+    assert "at least 1/16000 s" in sound_error(packed(np.array([0.25]), 96_000)).message
 
 
 # --- NIST SPHERE
@@ -221,13 +210,8 @@ def test_every_byte_of_mu_law() -> None:
     byte = ~np.arange(256, dtype=np.uint8)
     size, steps = (byte >> 4) & 7, (byte & 15).astype(np.int32)
     heights = ((33 + 2 * steps) * 2**size - 33) * 4
-    content = sphere(
-        bytes(range(256)),
-        sample_count=256,
-        sample_n_bytes=1,
-        sample_byte_format="-s1 1",
-        sample_coding="-s4 ulaw",
-    )
+    sizes = {"sample_count": 256, "sample_n_bytes": 1, "sample_byte_format": "-s1 1"}
+    content = sphere(bytes(range(256)), **sizes, sample_coding="-s4 ulaw")
     np.testing.assert_array_equal(read(content), np.where(byte & 128, -heights, heights) / 2**15)
 
 
@@ -249,86 +233,72 @@ def test_every_byte_of_mu_law() -> None:
     ids=range(11),
 )
 def test_wrong_sphere_headers(content: bytes) -> None:
-    complaint(content)
+    sound_error(content)
 
 
 def test_compressed_sphere_names_the_tool() -> None:
-    error = complaint(sphere(sample_coding="-s26 pcm,embedded-shorten-v2.00"))
+    error = sound_error(sphere(sample_coding="-s26 pcm,embedded-shorten-v2.00"))
     assert "sph2pipe" in error.fix
 
 
-# --- the damage table: no damaged file is read as a shorter sound
+# --- damaged files
 
 HOLE = 500  # bytes
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "truncated": lambda content: content[: len(content) // 2],
-    "last byte missing": lambda content: content[:-1],
-    "hole": lambda content: content[: len(content) // 2] + content[len(content) // 2 + HOLE :],
+DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
+    "truncated": lambda content, middle: content[:middle],
+    "last byte missing": lambda content, middle: content[:-1],
+    "hole": lambda content, middle: content[:middle] + content[middle + HOLE :],
+    "zeros": lambda content, middle: content[:middle] + bytes(HOLE) + content[middle + HOLE :],
+    "noise": lambda content, middle: (
+        content[:middle] + np.random.default_rng(1).bytes(HOLE) + content[middle + HOLE :]
+    ),
 }
-WITHIN: dict[str, Callable[[bytes], bytes]] = {
-    "zeros": lambda content: _overwritten(content, bytes(HOLE)),
-    "noise": lambda content: _overwritten(content, np.random.default_rng(1).bytes(HOLE)),
-}
 
 
-def _overwritten(content: bytes, piece: bytes) -> bytes:
-    middle = len(content) // 2
-    return content[:middle] + piece + content[middle + len(piece) :]
-
-
-@pytest.mark.parametrize("damage", [*DAMAGES, *WITHIN])
+@pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_damage(kind: str, damage: str) -> None:
-    """PCM has no checksums: bytes that were overwritten are other samples."""
+    """No damaged file is read as a shorter signal. PCM has no checksums: it has other samples."""
     content = packed(noise(48_000), kind=kind)
     assert len(read(content)) == 48_000
-    damaged = (DAMAGES | WITHIN)[damage](content)
-    if damage in WITHIN and kind in ("WAV", "AIFF", "W64", "NIST", "NIST ulaw"):
+    damaged = DAMAGES[damage](content, len(content) // 2)
+    is_pcm = kind in ("WAV", "AIFF", "W64", "NIST", "NIST ulaw")
+    if is_pcm and damage in ("zeros", "noise"):
         assert len(read(damaged)) == 48_000
     else:
-        complaint(damaged)
+        sound_error(damaged)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_beginning_of_a_file_is_read(kind: str) -> None:
+def test_truncated_files(kind: str) -> None:
     content = packed(noise(5003), kind=kind)
     last = len(content) - 1
     for length in [*range(0, 60, 7), *range(61, last, last // 53), last - 1, last]:
-        complaint(content[:length])
+        sound_error(content[:length])
 
 
 @pytest.mark.parametrize("kind", ["VORBIS", "OPUS", "FLAC"])
-def test_every_changed_byte_is_found(kind: str) -> None:
+def test_changed_bytes_are_errors(kind: str) -> None:
     """libsndfile alone leaves damaged pages of Ogg out, and returns fewer samples."""
     content = packed(noise(10_007), kind=kind)
     # A FLAC file begins with comments, which have no checksum.
-    for place in range(500, len(content), 307):
-        complaint(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
+    for index in range(500, len(content), 307):
+        sound_error(content[:index] + bytes([content[index] ^ 0x10]) + content[index + 1 :])
 
 
-def pages_of_stream(content: bytes, stream: int) -> list[bytes]:
-    """The pages of an Ogg file with another number of their stream, and valid checksums."""
-    starts = [place for place in range(len(content)) if content.startswith(b"OggS", place)]
-    pages = []
-    for start, end in zip(starts, [*starts[1:], None], strict=True):
-        page = content[start:end]
-        page = page[:14] + struct.pack("<I", stream) + page[18:]
-        pages.append(page[:22] + struct.pack("<I", ogg_checksum(page)) + page[26:])
-    return pages
-
-
-def test_pages_that_are_missing_or_foreign() -> None:
+def test_missing_pages_and_several_streams() -> None:
     content = packed(noise(50_021), kind="VORBIS")
-    pages = pages_of_stream(content, 7)
-    assert len(read(b"".join(pages))) == 50_021
-    complaint(b"".join(pages[:3] + pages[4:]))
-    assert "end-of-stream" in complaint(b"".join(pages[:4])).message
-    assert "several Ogg streams" in complaint(b"".join(pages + pages_of_stream(content, 8))).message
+    whole, other = with_checksums(content, 7), with_checksums(content, 8)
+    pages = [b"OggS" + page for page in whole.split(b"OggS")[1:]]
+    assert len(read(whole)) == 50_021
+    sound_error(b"".join(pages[:3] + pages[4:]))
+    assert "end-of-stream" in sound_error(b"".join(pages[:4])).message
+    assert "several Ogg streams" in sound_error(whole + other).message
 
 
 def with_data_length(content: bytes, length: int) -> bytes:
-    place = content.index(b"data") + 4
-    return content[:place] + struct.pack("<I", length) + content[place + 4 :]
+    offset = content.index(b"data") + 4
+    return content[:offset] + struct.pack("<I", length) + content[offset + 4 :]
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -342,15 +312,17 @@ def test_the_length_of_a_streamed_wav(length: int, channels: int) -> None:
 
 def test_lengths() -> None:
     content = packed(tone(8_000))
-    assert "expected 16,000 bytes of audio, got 8,000" in complaint(content[: 44 + 8_000]).message
-    assert "expected length 16,000 in the header" in complaint(with_data_length(content, 0)).message
+    assert "expected 16,000 bytes of audio, got 8,000" in sound_error(content[: 44 + 8_000]).message
+    assert (
+        "expected length 16,000 in the header" in sound_error(with_data_length(content, 0)).message
+    )
     after = content + b"LIST" + struct.pack("<I", 10_000) + b"half a list"
     assert len(read(after)) == 8_000
     flac = bytearray(packed(tone(1009), kind="FLAC"))
     flac[22:26] = bytes(4)
-    assert "no number of samples" in complaint(bytes(flac)).message
+    assert "no number of samples" in sound_error(bytes(flac)).message
     flac[22:26] = struct.pack(">I", 1010)
-    complaint(bytes(flac))
+    sound_error(bytes(flac))
 
 
 @pytest.mark.parametrize(
@@ -373,14 +345,14 @@ def test_lengths() -> None:
     ids=range(13),
 )
 def test_unreadable_files(content: bytes, message: str) -> None:
-    assert message in complaint(content).message
+    assert message in sound_error(content).message
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e30, -1e6])
 def test_invalid_samples(wrong: float) -> None:
     samples = np.stack([tone(1009)] * 2, 1)
     samples[503, 1] = wrong
-    assert "invalid sample after 0.000 s" in complaint(packed(samples, coding="FLOAT")).message
+    assert "invalid sample after 0.000 s" in sound_error(packed(samples, coding="FLOAT")).message
     assert read(packed(3 * tone(1009), coding="FLOAT")).max() > 1.4
 
 
@@ -411,7 +383,7 @@ def test_limits_of_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sound, "MAX_STREAM", path.stat().st_size)
     read_sound_stream(io.BytesIO(path.read_bytes()), rate=RATE)
     monkeypatch.setattr(sound, "MAX_STREAM", path.stat().st_size - 1)
-    assert "expected at most 16,043 bytes" in complaint(path.read_bytes()).message
+    assert "expected at most 16,043 bytes" in sound_error(path.read_bytes()).message
 
 
 def peak(path: Path, **options: float) -> int:

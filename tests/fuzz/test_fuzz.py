@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from fuzz.media import PICTURES, SOUNDS
+from fuzz.media import IMAGES, SOUNDS
 
 COUNT = int(os.environ.get("HARKEN_FUZZ", "500"))
 WORKERS = {
-    "media": (*SOUNDS, *PICTURES, "npz"),
+    "media": (*SOUNDS, *IMAGES, "npz"),
     "tables": ("conllu", "tsv", "jsonl", "recipe"),
     "models": ("tokenizer", "huggingface"),
     "runs": ("run",),
 }
-MAX_MEDIA_GROWTH = 64 * 2**20  # bytes of memory that damaged sounds and pictures may take
+MAX_MEDIA_GROWTH = 64 * 2**20  # bytes of memory that damaged sounds and images may take
 MAX_PEAK = 2**31
 
 
