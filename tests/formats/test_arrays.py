@@ -1,4 +1,4 @@
-"""Arrays as numpy's own reader has them; those that lie are refused before they cost anything."""
+"""Arrays against numpy's reader; wrong sizes are errors before memory is allocated."""
 
 import io
 import pickle
@@ -15,15 +15,15 @@ import pytest
 from numpy.lib import format as npy
 
 from harken.errors import UserError
-from harken.formats.arrays import FeatureMaps, ImageArray, read_feature_maps, read_image_array
+from harken.formats.arrays import read_feature_maps, read_image_array
 
 N, Y, X, K = 7, 5, 3, 2
 CHANNELS = 11  # of maps
 LITTLE = 2**20  # bytes; the files below are a few hundred
-CHANCE = np.random.default_rng(5)
-PIXELS = CHANCE.integers(256, size=(N, Y, X, K), dtype=np.uint8)
-MAPS = CHANCE.standard_normal((N, X, Y, CHANNELS))
-WHICH = [6, 0, 6, 2]
+RNG = np.random.default_rng(5)
+PIXELS = RNG.integers(256, size=(N, Y, X, K), dtype=np.uint8)
+MAPS = RNG.standard_normal((N, X, Y, CHANNELS))
+INDICES = [6, 0, 6, 2]
 
 
 def saved(path: Path, array: np.ndarray[Any, Any]) -> Path:
@@ -39,49 +39,44 @@ def refused(read: Callable[[Path], object], path: Path) -> UserError:
     return caught.value
 
 
-def take_all(read: Callable[[Path], ImageArray | FeatureMaps], path: Path) -> None:
-    array = read(path)
-    array.take(range(len(array)))
-
-
 @contextmanager
-def little_memory(most: int = LITTLE) -> Iterator[None]:
+def limited_memory(max_bytes: int = LITTLE) -> Iterator[None]:
     tracemalloc.start()
     try:
         yield
-        assert tracemalloc.get_traced_memory()[1] < most
+        assert tracemalloc.get_traced_memory()[1] < max_bytes
     finally:
         tracemalloc.stop()
 
 
-# --- what is read
+# --- arrays
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
-def test_pictures_of_an_archive(tmp_path: Path, write: Callable[..., None], order: Any) -> None:
+def test_images_of_an_archive(tmp_path: Path, write: Callable[..., None], order: Any) -> None:
     path = tmp_path / "train.npz"
     write(path, labels=np.arange(3), images=np.asarray(PIXELS, order=order))
-    pictures = read_image_array(path)
-    assert (len(pictures), pictures.rows, pictures.columns, pictures.channels) == (N, Y, X, K)
-    taken = pictures.take(WHICH)
+    images = read_image_array(path)
+    assert (len(images), images.rows, images.columns, images.channels) == (N, Y, X, K)
+    taken = images.take(INDICES)
     assert taken.dtype == np.uint8
-    np.testing.assert_array_equal(taken, PIXELS[WHICH])
-    assert pictures.take([]).shape == (0, Y, X, K)
+    np.testing.assert_array_equal(taken, PIXELS[INDICES])
+    assert images.take([]).shape == (0, Y, X, K)
 
 
 @pytest.mark.parametrize("name", ["train.npz", "train.npy", "train"])
-def test_gray_pictures_have_one_channel(tmp_path: Path, name: str) -> None:
+def test_gray_images_have_one_channel(tmp_path: Path, name: str) -> None:
     path, gray = tmp_path / name, PIXELS[..., 0]
     with path.open("wb") as file:  # its name does not matter
         np.save(file, gray) if name.endswith("y") else np.savez(file, anything=gray)
-    pictures = read_image_array(path)
-    assert (pictures.rows, pictures.columns, pictures.channels) == (Y, X, 1)
-    np.testing.assert_array_equal(pictures.take(np.array(WHICH)), gray[WHICH, ..., None])
+    images = read_image_array(path)
+    assert (images.rows, images.columns, images.channels) == (Y, X, 1)
+    np.testing.assert_array_equal(images.take(np.array(INDICES)), gray[INDICES, ..., None])
 
 
 def test_more_than_one_chunk_is_unpacked(tmp_path: Path) -> None:
-    many = CHANCE.integers(4, size=(23, 101, 103), dtype=np.uint8)
+    many = RNG.integers(4, size=(23, 101, 103), dtype=np.uint8)
     np.savez_compressed(tmp_path / "train.npz", images=many)
     read = read_image_array(tmp_path / "train.npz")
     np.testing.assert_array_equal(read.take(range(23))[..., 0], many)
@@ -93,14 +88,14 @@ def test_more_than_one_chunk_is_unpacked(tmp_path: Path) -> None:
 def test_maps(tmp_path: Path, kind: str, order: Any, scaled: bool) -> None:
     stored = np.asarray(MAPS * 7, dtype=kind, order=order)
     path = saved(tmp_path / "maps.npy", stored)
-    factors = CHANCE.standard_normal(CHANNELS).astype(np.float32) if scaled else None
+    factors = RNG.standard_normal(CHANNELS).astype(np.float32) if scaled else None
     scale = None if factors is None else saved(tmp_path / "scale.npy", factors)
     maps = read_feature_maps(path, scale=scale)
     sizes = (len(maps), maps.columns, maps.rows, maps.channels)
     assert sizes == (N, X, Y, CHANNELS)
-    taken = maps.take(WHICH)
+    taken = maps.take(INDICES)
     assert taken.dtype == np.float32 and taken.flags.c_contiguous
-    wanted = np.load(path)[WHICH].astype(np.float32) * (1 if factors is None else factors)
+    wanted = np.load(path)[INDICES].astype(np.float32) * (1 if factors is None else factors)
     np.testing.assert_array_equal(taken, wanted)
 
 
@@ -110,24 +105,24 @@ def test_only_the_rows_that_are_taken_are_read(tmp_path: Path) -> None:
     with path.open("wb") as file:
         npy.write_array_header_1_0(file, header(shape, "<f4"))
         file.truncate(file.tell() + 4 * np.prod(shape, dtype=np.int64))
-    with little_memory():
+    with limited_memory():
         assert read_feature_maps(path).take([100_002, 5, 0]).shape == (3, 7, 7, 128)
 
 
 @pytest.mark.parametrize("row", [7, -1, 10**30])
-def test_rows_that_are_not_there(tmp_path: Path, row: int) -> None:
+def test_missing_rows(tmp_path: Path, row: int) -> None:
     path = saved(tmp_path / "maps.npy", MAPS)
     maps = read_feature_maps(path)
     error = refused(lambda _: maps.take([0, row]), path)
     assert f"no row {str(row)[:20]} (expected 0 to 6)" in error.message
     np.savez(tmp_path / "train.npz", PIXELS)
-    pictures = read_image_array(tmp_path / "train.npz")
+    images = read_image_array(tmp_path / "train.npz")
     assert (
-        "expected 0 to 6" in refused(lambda _: pictures.take([row]), tmp_path / "train.npz").message
+        "expected 0 to 6" in refused(lambda _: images.take([row]), tmp_path / "train.npz").message
     )
 
 
-# --- what is refused
+# --- other arrays
 
 
 def header(shape: tuple[int, ...], kind: str) -> dict[str, Any]:
@@ -145,7 +140,7 @@ def header(shape: tuple[int, ...], kind: str) -> dict[str, Any]:
         (np.zeros((N, Y, X), dtype="u1,u1"), "[('f0', 'u1'), ('f1', 'u1')] [7, 5, 3]"),
     ],
 )
-def test_pictures_of_another_kind(tmp_path: Path, array: np.ndarray[Any, Any], found: str) -> None:
+def test_images_of_another_kind(tmp_path: Path, array: np.ndarray[Any, Any], found: str) -> None:
     np.savez(tmp_path / "train.npz", images=array)
     error = refused(read_image_array, tmp_path / "train.npz")
     assert "expected uint8 [N, Y, X]" in error.message and f"got {found}" in error.message
@@ -153,7 +148,7 @@ def test_pictures_of_another_kind(tmp_path: Path, array: np.ndarray[Any, Any], f
 
 
 @pytest.mark.parametrize("shape", [(0, Y, X), (N, Y, 0), (N, 0, X, K)])
-def test_no_pictures(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_no_images(tmp_path: Path, shape: tuple[int, ...]) -> None:
     nothing = np.zeros(shape, dtype=np.uint8)
     assert (
         "0 bytes of data" in refused(read_image_array, saved(tmp_path / "a.npy", nothing)).message
@@ -229,7 +224,7 @@ def test_keys(tmp_path: Path) -> None:
     assert "got 'images, images'" in refused(read_image_array, path).message
 
 
-# --- what lies
+# --- wrong sizes
 
 
 def npy_bytes(array: np.ndarray[Any, Any]) -> bytes:
@@ -253,31 +248,31 @@ def with_size(archive: bytes, unpacked: int) -> bytes:
     return bytes(data)
 
 
-def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+def test_decompression_bombs(tmp_path: Path) -> None:
     path = tmp_path / "train.npz"
     np.savez_compressed(path, images=np.zeros((211, 101, 103), dtype=np.uint8))
     assert path.stat().st_size < 4000
     size = 211 * 101 * 103
-    with little_memory(size // 4):
+    with limited_memory(size // 4):
         error = refused(lambda path: read_image_array(path, max_bytes=size), path)
     assert f"expected at most {size:,} bytes, got {size + 128:,}" in error.message
     assert "numpy.save" in error.fix
     assert len(read_image_array(path, max_bytes=size + 128)) == 211
 
 
-def test_more_than_can_be_packed(tmp_path: Path) -> None:
+def test_impossible_compression_ratios(tmp_path: Path) -> None:
     """Header and archive agree on half a gigabyte; the bytes that are there cannot hold it."""
     file = io.BytesIO()
     npy.write_array_header_1_0(file, header((2**9, 2**10, 2**10), "|u1"))
     path = tmp_path / "train.npz"
     content = file.getvalue() + bytes(1000)
     path.write_bytes(with_size(npz_bytes(content), 2**29 + len(file.getvalue())))
-    with little_memory():
+    with limited_memory():
         error = refused(read_image_array, path)
     assert "536,871,040 bytes in " in error.message
 
 
-def test_less_than_is_promised(tmp_path: Path) -> None:
+def test_truncated_members(tmp_path: Path) -> None:
     """Header and archive agree on a size that could be packed, but is not."""
     file = io.BytesIO()
     npy.write_array_header_1_0(file, header((101, 103, 2), "|u1"))
@@ -287,15 +282,15 @@ def test_less_than_is_promised(tmp_path: Path) -> None:
     assert "damaged array" in refused(read_image_array, path).message
 
 
-def test_more_than_is_promised(tmp_path: Path) -> None:
+def test_members_with_more_data_than_stated(tmp_path: Path) -> None:
     """Ten megabytes after the images."""
     good = npy_bytes(PIXELS)
     path = tmp_path / "train.npz"
     path.write_bytes(with_size(npz_bytes(good + bytes(10**7)), len(good)))
-    with little_memory():
+    with limited_memory():
         assert "Bad CRC-32" in refused(read_image_array, path).message
     path.write_bytes(npz_bytes(good + bytes(10**7)))
-    with little_memory():
+    with limited_memory():
         assert f"{10**7 + PIXELS.size:,} bytes of data" in refused(read_image_array, path).message
 
 
@@ -319,7 +314,7 @@ def test_more_than_is_promised(tmp_path: Path) -> None:
     ],
     ids=lambda text: text.decode("latin-1")[:60],
 )
-def test_headers_that_make_no_sense(tmp_path: Path, text: bytes) -> None:
+def test_invalid_headers(tmp_path: Path, text: bytes) -> None:
     for version, length in ((b"\1\0", "<H"), (b"\2\0", "<I")):
         start = npy.MAGIC_PREFIX + version + struct.pack(length, len(text)) + text
         (tmp_path / "a.npy").write_bytes(start + bytes(105))
@@ -329,36 +324,28 @@ def test_headers_that_make_no_sense(tmp_path: Path, text: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", [b"\2\0", b"\3\0", b"\1\1"])
-def test_a_header_is_not_as_long_as_it_says(tmp_path: Path, version: bytes) -> None:
+def test_header_lengths_are_limited(tmp_path: Path, version: bytes) -> None:
     start = npy.MAGIC_PREFIX + version + struct.pack("<I", 10**7)
     (tmp_path / "a.npy").write_bytes(start + b" " * 10**7)
     (tmp_path / "a.npz").write_bytes(npz_bytes(start + b" " * 10**7))
     for name in ("a.npy", "a.npz"):
-        with little_memory():
+        with limited_memory():
             assert "damaged array" in refused(read_image_array, tmp_path / name).message
 
 
-@pytest.mark.parametrize("packing", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_other_packings_are_refused(tmp_path: Path, packing: int) -> None:
-    (tmp_path / "a.npz").write_bytes(npz_bytes(npy_bytes(PIXELS), packing))
-    assert "compression other than Deflate" in refused(read_image_array, tmp_path / "a.npz").message
-
-
-def test_encrypted_archives_are_refused(tmp_path: Path) -> None:
+def test_other_compressions_and_encryption(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    for packing in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        path.write_bytes(npz_bytes(npy_bytes(PIXELS), packing))
+        assert "compression other than Deflate" in refused(read_image_array, path).message
     data = bytearray(npz_bytes(npy_bytes(PIXELS)))
     data[data.index(b"PK\1\2") + 8] |= 1
-    (tmp_path / "a.npz").write_bytes(data)
-    assert "encrypted" in refused(read_image_array, tmp_path / "a.npz").message
+    path.write_bytes(data)
+    assert "encrypted" in refused(read_image_array, path).message
 
 
-# --- what is damaged
+# --- damaged files
 
-READ: dict[str, Callable[[Path], ImageArray | FeatureMaps]] = {
-    "train.npz": read_image_array,
-    "stored.npz": read_image_array,
-    "train.npy": read_image_array,
-    "maps.npy": read_feature_maps,
-}
 WHOLE = {
     "train.npz": npz_bytes(npy_bytes(PIXELS)),
     "stored.npz": npz_bytes(npy_bytes(PIXELS), zipfile.ZIP_STORED),
@@ -368,14 +355,16 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_file_that_was_cut_short(tmp_path: Path, name: str) -> None:
+def test_truncated_files(tmp_path: Path, name: str) -> None:
     whole = WHOLE[name]
     path = tmp_path / name
+    read = read_feature_maps if name == "maps.npy" else read_image_array
     path.write_bytes(whole)
-    take_all(READ[name], path)
+    array = read(path)
+    array.take(range(len(array)))
     for length in {*range(0, len(whole), 13), *range(len(whole) - 40, len(whole))}:
         path.write_bytes(whole[:length])
-        assert "damaged array" in refused(READ[name], path).message
+        assert "damaged array" in refused(read, path).message
 
 
 def test_a_list_of_too_many_members_is_not_read(tmp_path: Path) -> None:
@@ -386,7 +375,7 @@ def test_a_list_of_too_many_members_is_not_read(tmp_path: Path) -> None:
     assert "list of members is too long" in refused(read_image_array, path).message
 
 
-def test_pictures_that_unpack_to_more_than_a_gibibyte_are_refused(tmp_path: Path) -> None:
+def test_images_that_unpack_to_more_than_a_gibibyte_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "zeros.npz"
     shape = (2**18 + 1, 64, 64)
     with (

@@ -29,10 +29,13 @@ def caption_error(path: Path, **options: Any) -> UserError:
     return error_of(read_captions, path, **options)
 
 
+IMAGE = {"image": "a.png"}
+CAPTIONED = {"image": "a.png", "caption": "x"}
+
 # --- JSON lines
 
 
-def test_pictures_that_are_files(tmp_path: Path) -> None:
+def test_json_lines_with_files(tmp_path: Path) -> None:
     write_empty(tmp_path, "a.png", "b/ö.jpg")
     path = written(
         tmp_path,
@@ -61,7 +64,7 @@ def test_pictures_that_are_files(tmp_path: Path) -> None:
         ([{"caption": "x"}, "", {"caption": "y"}], [0, 2]),  # a blank line is a line
     ],
 )
-def test_pictures_that_are_rows(tmp_path: Path, lines: list[object], rows: list[int]) -> None:
+def test_json_lines_with_rows(tmp_path: Path, lines: list[object], rows: list[int]) -> None:
     path = written(tmp_path, *lines)
     for count in (None, max(rows) + 1):
         assert [example.image for example in read_captions(path, rows=count)] == rows
@@ -76,54 +79,30 @@ def test_pictures_that_are_rows(tmp_path: Path, lines: list[object], rows: list[
         ("[" * 100_000, "'[[[", "formats.md#captions"),
         ('["a.png", "x"]', "expected a JSON object", "formats.md#captions"),
         ('{"image": "a.png", "caption": "x", "caption": "y"}', '\'{"image"', "formats.md"),
-        (
-            {"image": "a.png", "capton": "x"},
-            "unknown key 'capton' (expected image",
-            "mean 'caption'?",
-        ),
-        ({"image": "a.png", "caption": "x", "license": 1}, "unknown key 'license'", "remove it"),
-        ({"image": "a.png", "index": 3, "caption": "x"}, "'image' and 'index'", "remove one"),
-        (
-            {"image": "a.png", "caption": "x", "captions": ["y"]},
-            "'caption' and 'captions'",
-            "remove one",
-        ),
+        (IMAGE | {"capton": "x"}, "unknown key 'capton' (expected image", "mean 'caption'?"),
+        (CAPTIONED | {"license": 1}, "unknown key 'license'", "remove it"),
+        (IMAGE | {"index": 3, "caption": "x"}, "'image' and 'index'", "remove one"),
+        (CAPTIONED | {"captions": ["y"]}, "'caption' and 'captions'", "remove one"),
         ({"image": "a.png"}, "expected a caption, got none", "write it"),
-        ({"image": "a.png", "caption": None}, "expected a caption, got none", "write it"),
-        ({"image": "a.png", "caption": " \t"}, "expected a caption, got none", "write it"),
-        ({"image": "a.png", "captions": []}, "expected a caption, got none", "write it"),
-        ({"image": "a.png", "captions": ["x", ""]}, "expected a caption, got none", "write it"),
-        (
-            {"image": "a.png", "caption": 7},
-            "wrong value of 'caption' (expected a text in quotes",
-            "correct",
-        ),
-        (
-            {"image": "a.png", "captions": "x"},
-            "wrong value of 'captions' (expected a list",
-            "correct",
-        ),
-        (
-            {"image": "a.png", "captions": ["x", 7]},
-            "wrong value of 'captions' (expected a text",
-            "correct",
-        ),
-        ({"image": 7, "caption": "x"}, "wrong value of 'image' (expected a text", "correct"),
-        ({"image": "a.png", "caption": "\ud800"}, "expected Unicode text", "correct"),
+        (IMAGE | {"caption": None}, "expected a caption, got none", "write it"),
+        (IMAGE | {"caption": " \t"}, "expected a caption, got none", "write it"),
+        (IMAGE | {"captions": []}, "expected a caption, got none", "write it"),
+        (IMAGE | {"captions": ["x", ""]}, "expected a caption, got none", "write it"),
+        (IMAGE | {"caption": 7}, "'caption' (expected a text", "correct"),
+        (IMAGE | {"captions": "x"}, "'captions' (expected a list", "correct"),
+        (IMAGE | {"captions": ["x", 7]}, "'captions' (expected a text", "correct"),
+        ({"image": 7, "caption": "x"}, "'image' (expected a text", "correct"),
+        (IMAGE | {"caption": "\ud800"}, "expected Unicode text", "correct"),
         ({"image": "\udc80", "caption": "x"}, "", "rename the file"),
         ({"index": 3, "caption": "x"}, "got one with 'index'", "two files"),
         ({"caption": "x"}, "got one without an image", "two files"),
-        (
-            {"image": "a.png", "caption": "x", "boxes_xywh": 3},
-            "wrong value of 'boxes_xywh' (expected",
-            "correct",
-        ),
+        (CAPTIONED | {"boxes_xywh": 3}, "'boxes_xywh' (expected", "correct"),
     ],
     ids=lambda value: ascii(value)[:40],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, line: object, found: str, fix: str) -> None:
+def test_wrong_json_lines(tmp_path: Path, line: object, found: str, fix: str) -> None:
     write_empty(tmp_path, "a.png")
-    path = written(tmp_path, {"image": "a.png", "caption": "x"}, "", line)
+    path = written(tmp_path, CAPTIONED, "", line)
     error = caption_error(path)
     assert error.message.startswith(f"{path}:3: ") and found in error.message
     assert fix in error.fix
@@ -132,7 +111,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: object, found: str, fix: st
 @pytest.mark.parametrize(
     "index", ["-1", "2.0", "true", '"2"', "[2]", "NaN", "1e999", "9" * 5000, "-Infinity"]
 )
-def test_a_row_is_a_whole_number(tmp_path: Path, index: str) -> None:
+def test_invalid_indices(tmp_path: Path, index: str) -> None:
     path = written(
         tmp_path, '{"caption": "x", "index": 0}', f'{{"caption": "x", "index": {index}}}'
     )
@@ -144,31 +123,27 @@ def test_a_row_is_a_whole_number(tmp_path: Path, index: str) -> None:
     [
         ("[]", "got 0 boxes and captions of [2] words"),
         ("[[1, 2, 3, 4]]", "1 boxes and captions of [2] words"),
-        ("[[1, 2, 3, 4], [1, 2, 3]]", "wrong value of 'boxes_xywh' (expected four finite numbers"),
-        ("[[1, 2, 3, 4], 7]", "wrong value of 'boxes_xywh' (expected four"),
-        ('[[1, 2, 3, 4], [1, 2, 3, "4"]]', "wrong value of 'boxes_xywh' (expected four"),
-        ("[[1, 2, 3, 4], [true, 2, 3, 4]]", "wrong value of 'boxes_xywh' (expected four"),
-        ("[[1, 2, 3, 4], [1, 2, 1e999, 4]]", "wrong value of 'boxes_xywh' (expected four"),
+        *(
+            (f"[[1, 2, 3, 4], {box}]", "wrong value of 'boxes_xywh' (expected four finite numbers")
+            for box in ("[1, 2, 3]", "7", '[1, 2, 3, "4"]', "[true, 2, 3, 4]", "[1, 2, 1e999, 4]")
+        ),
         ("[[1, 2, 3, 4], [1, NaN, 3, 4]]", "'{"),
-        ("[[1, 2, 3, 4], [1, 2, 0, 4]]", "wrong value of 'boxes_xywh' (expected a width"),
-        ("[[1, 2, 3, 4], [1, 2, 3, -4]]", "wrong value of 'boxes_xywh' (expected a width"),
+        *(
+            (f"[[1, 2, 3, 4], {box}]", "wrong value of 'boxes_xywh' (expected a width")
+            for box in ("[1, 2, 0, 4]", "[1, 2, 3, -4]")
+        ),
     ],
 )
-def test_boxes_of_another_kind(tmp_path: Path, boxes: str, found: str) -> None:
+def test_invalid_boxes(tmp_path: Path, boxes: str, found: str) -> None:
     path = written(tmp_path, f'{{"caption": "two ducks", "boxes_xywh": {boxes}}}')
     message = caption_error(path).message
     assert message.startswith(f"{path}:1: ") and found in message
-
-
-def test_boxes_are_of_the_only_caption(tmp_path: Path) -> None:
-    line = {"captions": ["two", "a pair"], "boxes_xywh": [[1, 2, 3, 4]]}
-    path = written(tmp_path, line)
+    path = written(tmp_path, {"captions": ["two", "a pair"], "boxes_xywh": [[1, 2, 3, 4]]})
     assert "1 boxes and captions of [1, 2] words" in caption_error(path).message
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_deep_nesting_at_the_edge_of_the_stack(tmp_path: Path, key: str) -> None:
-    """What can just be read must not be too deep for the sentence about it."""
+def test_deeply_nested_values(tmp_path: Path, key: str) -> None:
     for depth in (10, 300, *range(800, 1000, 3), 5000):
         fields = {"caption": '"x"', key: "[" * depth + "]" * depth}
         line = ", ".join(f'"{name}": {value}' for name, value in fields.items())
@@ -183,14 +158,14 @@ def test_a_table(tmp_path: Path) -> None:
     path = written(
         tmp_path, "a.png\ttwo ducks\r", "b c.png\t x#1 ", "", "a.png\ta pair", name="train.tsv"
     )
-    wanted = [
+    expected = [
         CaptionedImage(tmp_path / "a.png", ("two ducks", "a pair")),
         CaptionedImage(tmp_path / "b c.png", ("x#1",)),
     ]
-    assert read_captions(path) == wanted
+    assert read_captions(path) == expected
     packed = tmp_path / "train.tsv.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert read_captions(packed) == wanted
+    assert read_captions(packed) == expected
 
 
 TOKENS = ("b.jpg#0\tx .", "a.jpg#0\ty", "a.jpg#1\tz", "c.jpg.1#0\tw")
@@ -211,7 +186,7 @@ def test_tokens(tmp_path: Path) -> None:
     assert chosen == [everything[1], everything[0]]
 
 
-def test_names_are_rows(tmp_path: Path) -> None:
+def test_rows_by_name(tmp_path: Path) -> None:
     path = written(tmp_path, *TOKENS, name="token.txt")
     names = written(tmp_path, "q.jpg", "a.jpg", "", "b.jpg", name="names.txt")
     listed = written(tmp_path, "b.jpg", "a.jpg", name="list.txt")
@@ -259,7 +234,7 @@ def test_wrong_lists(tmp_path: Path) -> None:
         (["a.png#0\tx", "a.png#0  x"], "2: expected image", "run of spaces"),
     ],
 )
-def test_a_wrong_row_is_named(tmp_path: Path, lines: list[str], found: str, fix: str) -> None:
+def test_wrong_lines_of_tables(tmp_path: Path, lines: list[str], found: str, fix: str) -> None:
     write_empty(tmp_path, "a.png")
     path = written(tmp_path, *lines, name="train.txt")
     error = caption_error(path)
@@ -267,7 +242,7 @@ def test_a_wrong_row_is_named(tmp_path: Path, lines: list[str], found: str, fix:
     assert fix in error.fix
 
 
-def test_a_long_line_is_refused_in_no_time(tmp_path: Path) -> None:
+def test_long_lines_are_rejected_in_linear_time(tmp_path: Path) -> None:
     long = "#1" * 2**19 + "\t" + "x " * 2**19
     path = written(tmp_path, "a.png#0\tx", long + "\ty", name="train.txt")
     assert caption_error(path).message.startswith(f"{path}:2: ")
@@ -321,47 +296,24 @@ def test_coco(tmp_path: Path) -> None:
         (coco(images=[], annotations=[]), ": no examples", "complete"),
         (coco(images=[3]), ": images[0]: expected an object with 'id' and", "captions"),
         (coco(images=[{"id": 3}]), ": images[0]: expected an object", "captions"),
-        (
-            coco(images=[{"id": 3.5, "file_name": "a"}]),
-            ": images[0]: wrong value of 'id'",
-            "correct",
-        ),
-        (
-            coco(images=[{"id": True, "file_name": "a"}]),
-            ": images[0]: wrong value of 'id'",
-            "correct",
-        ),
-        (
-            coco(images=[{"id": 3, "file_name": 5}]),
-            ": images[0]: wrong value of 'file_name'",
-            "correct",
-        ),
+        (coco(images=[{"id": 3.5, "file_name": "a"}]), ": images[0]: wrong value of 'id'", "corr"),
+        (coco(images=[{"id": True, "file_name": "a"}]), ": images[0]: wrong value of 'id'", "corr"),
+        (coco(images=[{"id": 3, "file_name": 5}]), ": images[0]: wrong value of 'file_", "correct"),
         (coco(images=coco()["images"] * 2), ": images[2]: 7, 'b.jpg' again", "remove one"),
         (coco(annotations=coco()["annotations"][:1]), ": images[0]: expected a caption", "write"),
-        (
-            coco(annotations=[{"image_id": 3, "bbox": [1, 2, 3, 4]}]),
-            ": annotations[0]: expected an object",
-            "not its instances",
-        ),
-        (
-            coco(annotations=[{"image_id": 9, "caption": "x"}]),
-            ": annotations[0]: caption",
-            "complete",
-        ),
-        (
-            coco(annotations=[{"image_id": [], "caption": "x"}]),
-            ": annotations[0]: wrong value of",
-            "correct",
-        ),
-        (
-            coco(annotations=[{"image_id": 3, "caption": 5}]),
-            ": annotations[0]: wrong value of",
-            "correct",
+        *(
+            (coco(annotations=[annotation]), f": annotations[0]: {found}", fix)
+            for annotation, found, fix in (
+                ({"image_id": 3, "bbox": [1, 2, 3, 4]}, "expected an object", "not its instances"),
+                ({"image_id": 9, "caption": "x"}, "caption", "complete"),
+                ({"image_id": [], "caption": "x"}, "wrong value of", "correct"),
+                ({"image_id": 3, "caption": 5}, "wrong value of", "correct"),
+            )
         ),
     ],
     ids=lambda value: ascii(value)[:60],
 )
-def test_wrong_files_of_coco(tmp_path: Path, document: object, found: str, fix: str) -> None:
+def test_wrong_coco_files(tmp_path: Path, document: object, found: str, fix: str) -> None:
     write_empty(tmp_path, "a.jpg", "b.jpg")
     path = written(tmp_path, document, name="captions.json")
     error = caption_error(path)
@@ -369,16 +321,16 @@ def test_wrong_files_of_coco(tmp_path: Path, document: object, found: str, fix: 
     assert fix in error.fix
 
 
-def test_a_file_of_coco_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coco_files_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, coco(), name="captions.json")
     monkeypatch.setattr(module, "MAX_COCO", 100)
     assert "characters of JSON, got" in caption_error(path).message
 
 
-# --- files that are not there
+# --- missing files
 
 
-def test_missing_pictures_are_found_at_once(tmp_path: Path) -> None:
+def test_missing_images_are_counted(tmp_path: Path) -> None:
     write_empty(tmp_path, "a.png")
     names = ["a.png", "b.png", "c.png", "b.png", "d\0.png", ".", "e" * 5000]
     path = written(tmp_path, *({"image": name, "caption": "x"} for name in names))
@@ -387,7 +339,7 @@ def test_missing_pictures_are_found_at_once(tmp_path: Path) -> None:
     assert "(5 of 6 files are missing)" in error.message
 
 
-# --- writing
+# --- round trip
 
 numbers = st.floats(-1e9, 1e9)
 sizes = st.floats(1e-9, 1e9)
@@ -413,7 +365,7 @@ rows = st.integers(0, 10**18)
         lambda image: st.lists(captioned(image), min_size=1)
     )
 )
-def test_what_is_written_is_read(
+def test_round_trip_of_captions(
     tmp_path_factory: pytest.TempPathFactory, examples: list[CaptionedImage]
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "written"
@@ -429,7 +381,7 @@ def test_what_is_written_is_read(
     assert read_captions(written(folder, *records)) == expected
 
 
-def test_numbers_of_5000_digits_are_refused(tmp_path: Path) -> None:
+def test_numbers_of_5000_digits(tmp_path: Path) -> None:
     digits = "9" * 5000
     path = tmp_path / "train.jsonl"
     path.write_text(f'{{"index": {digits}, "caption": "a duck"}}')

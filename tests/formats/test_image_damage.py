@@ -13,10 +13,7 @@ from PIL import Image, ImageFile
 
 from harken.errors import UserError
 from harken.formats import image_file
-from harken.formats.image_file import (
-    decode_image,
-    read_image,
-)
+from harken.formats.image_file import decode_image, read_image
 from small_images import (
     COLUMNS,
     KINDS,

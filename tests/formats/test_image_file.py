@@ -12,12 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from harken.formats.image_file import (
-    PNG_CHANNELS,
-    exif_orientation,
-    image_size,
-    read_image,
-)
+from harken.formats.image_file import PNG_CHANNELS, exif_orientation, image_size, read_image
 from small_images import (
     COLUMNS,
     KINDS,

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.manifest import (
-    read_utterances,
-    split_at_words,
-    with_word_times,
-    write_manifest,
-)
+from harken.formats.manifest import read_utterances, split_at_words, with_word_times, write_manifest
 from small_files import error_of, write_empty
 
 
@@ -27,6 +22,8 @@ def manifest(folder: Path, *lines: object, name: str = "train.jsonl") -> Path:
 def manifest_error(path: Path) -> UserError:
     return error_of(read_utterances, path)
 
+
+SPOKEN = {"audio": "a.wav", "text": "x"}
 
 # --- JSON lines
 
@@ -76,59 +73,31 @@ def test_json_lines(tmp_path: Path) -> None:
             "unknown key 'txet' (expected audio",
             "did you mean 'text'?",
         ),
-        ({"audio": "a.wav", "text": "x", "lang": "en"}, "unknown key 'lang'", "remove it"),
+        (SPOKEN | {"lang": "en"}, "unknown key 'lang'", "remove it"),
         ({"audio": "a.wav"}, "missing key 'text'", "add 'text'"),
         ({"text": "x"}, "missing key 'audio'", "add 'audio'"),
         ({"audio": "a.wav", "text": None}, "missing key 'text'", "add 'text'"),
-        (
-            {"audio": "a.wav", "text": 7},
-            "wrong value of 'text' (expected a text in quotes",
-            "correct",
-        ),
-        ({"audio": 7, "text": "x"}, "wrong value of 'audio'", "correct"),
-        ({"audio": "a.wav", "text": "x", "speaker": 3}, "wrong value of 'speaker'", "correct"),
-        (
-            {"audio": "a.wav", "text": "x", "start": "0"},
-            "wrong value of 'start' (expected seconds",
-            "correct",
-        ),
-        (
-            {"audio": "a.wav", "text": "x", "end": True},
-            "wrong value of 'end' (expected seconds",
-            "correct",
-        ),
+        ({"audio": "a.wav", "text": 7}, "'text' (expected a text", "correct"),
+        ({"audio": 7, "text": "x"}, "'audio'", "correct"),
+        (SPOKEN | {"speaker": 3}, "'speaker'", "correct"),
+        (SPOKEN | {"start": "0"}, "'start' (expected seconds", "correct"),
+        (SPOKEN | {"end": True}, "'end' (expected seconds", "correct"),
         ({"audio": "a.wav", "text": " \t"}, "is empty (expected a transcript)", "write it"),
         ({"audio": "a.wav", "text": "\ud800"}, "expected Unicode text", "correct"),
-        (
-            {"audio": "a.wav", "text": "x", "start": -1},
-            "expected 0 <= start < end, got -1.0",
-            "seconds",
-        ),
-        ({"audio": "a.wav", "text": "x", "start": 2, "end": 2}, "got 2.0 and 2.0", ""),
+        (SPOKEN | {"start": -1}, "expected 0 <= start < end, got -1.0", "seconds"),
+        (SPOKEN | {"start": 2, "end": 2}, "got 2.0 and 2.0", ""),
         ('{"audio": "a.wav", "text": "", "start": NaN}', '\'{"audio": "a.wav"', "formats"),
         ('{"audio": "a.wav", "text": "x", "end": 1e999}', "got 0.0 and inf", ""),
-        (f'{{"audio": "a.wav", "text": "x", "end": {"9" * 9999}}}', "got 0.0 and inf", ""),
-        (
-            {"audio": "a.wav", "text": "x", "words": "x"},
-            "wrong value of 'words' (expected a list",
-            "correct",
-        ),
-        (
-            {"audio": "a.wav", "text": "x", "words": ["x"]},
-            "wrong value of 'words' (expected objects",
-            "",
-        ),
-        (
-            {"audio": "a.wav", "text": "x", "words": [{"word": "x", "start": 0}]},
-            "missing key 'end'",
-            "add",
-        ),
+        ('{"audio": "a.wav", "text": "x", "end": ' + "9" * 9999 + "}", "got 0.0 and inf", ""),
+        (SPOKEN | {"words": "x"}, "'words' (expected a list", "correct"),
+        (SPOKEN | {"words": ["x"]}, "'words' (expected objects", ""),
+        (SPOKEN | {"words": [{"word": "x", "start": 0}]}, "missing key 'end'", "add"),
     ],
     ids=lambda value: ascii(value)[:40],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, line: object, found: str, fix: str) -> None:
+def test_wrong_json_lines(tmp_path: Path, line: object, found: str, fix: str) -> None:
     write_empty(tmp_path, "a.wav")
-    path = manifest(tmp_path, {"audio": "a.wav", "text": "x"}, "", line)
+    path = manifest(tmp_path, SPOKEN, "", line)
     error = manifest_error(path)
     assert error.message.startswith(f"{path}:3: ") and found in error.message
     assert fix in error.fix
@@ -137,7 +106,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: object, found: str, fix: st
 @pytest.mark.parametrize(
     "times", [[(0.2, 0.1)], [(-0.1, 0.1)], [(0.5, 0.6), (0.4, 0.7)], [(0.0, 1.02)], [(0.0, 1e300)]]
 )
-def test_words_out_of_place(tmp_path: Path, times: list[tuple[float, float]]) -> None:
+def test_wrong_word_times(tmp_path: Path, times: list[tuple[float, float]]) -> None:
     write_empty(tmp_path, "a.wav")
     words = [{"word": "go", "start": start, "end": end} for start, end in times]
     line = {"audio": "a.wav", "text": "x", "start": 7, "end": 8, "words": words}
@@ -200,10 +169,10 @@ def test_a_wrong_table(tmp_path: Path, lines: list[str], found: str, fix: str) -
     assert fix in error.fix
 
 
-# --- files that are not there
+# --- missing files
 
 
-def test_missing_sound_is_found_at_once(tmp_path: Path) -> None:
+def test_missing_audio_files_are_counted(tmp_path: Path) -> None:
     write_empty(tmp_path, "a.wav")
     assert "this is a folder (expected a manifest)" in manifest_error(tmp_path).message
     names = ["a.wav", "b.wav", "c.wav", "b.wav", "d\0.wav", "."]
@@ -237,7 +206,7 @@ def utterances(draw: st.DrawFn) -> Utterance:
 
 
 @given(written=st.lists(utterances(), min_size=1, max_size=5))
-def test_what_is_written_is_read(
+def test_round_trip_of_manifests(
     tmp_path_factory: pytest.TempPathFactory, written: list[Utterance]
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "written"
@@ -269,7 +238,7 @@ def test_paths_are_relative_to_the_manifest(
     ] == [True] * 3
 
 
-def test_a_manifest_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_manifests_are_written_atomically(tmp_path: Path) -> None:
     path = manifest(tmp_path, {"audio": "a.wav", "text": "old"})
     before = path.read_bytes()
     with pytest.raises(ValueError):

@@ -234,11 +234,8 @@ def test_every_byte_of_mu_law() -> None:
 )
 def test_wrong_sphere_headers(content: bytes) -> None:
     sound_error(content)
-
-
-def test_compressed_sphere_names_the_tool() -> None:
-    error = sound_error(sphere(sample_coding="-s26 pcm,embedded-shorten-v2.00"))
-    assert "sph2pipe" in error.fix
+    shorten = sphere(sample_coding="-s26 pcm,embedded-shorten-v2.00")
+    assert "sph2pipe" in sound_error(shorten).fix
 
 
 # --- damaged files
@@ -348,11 +345,12 @@ def test_unreadable_files(content: bytes, message: str) -> None:
     assert message in sound_error(content).message
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e30, -1e6])
-def test_invalid_samples(wrong: float) -> None:
-    samples = np.stack([tone(1009)] * 2, 1)
-    samples[503, 1] = wrong
-    assert "invalid sample after 0.000 s" in sound_error(packed(samples, coding="FLOAT")).message
+def test_invalid_samples() -> None:
+    for wrong in (np.nan, np.inf, -np.inf, 1e30, -1e6):
+        samples = np.stack([tone(1009)] * 2, 1)
+        samples[503, 1] = wrong
+        message = sound_error(packed(samples, coding="FLOAT")).message
+        assert "invalid sample after 0.000 s" in message
     assert read(packed(3 * tone(1009), coding="FLOAT")).max() > 1.4
 
 
