@@ -2,6 +2,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import jiwer
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -289,17 +290,9 @@ def test_reverberation_preserves_the_level() -> None:
 # References
 
 
-def edits(before: list[str], after: list[str]) -> int:
-    """Return the edit distance in words."""
-    row = list(range(len(after) + 1))
-    for number, word in enumerate(before, start=1):
-        corner, row[0] = row[0], number
-        for column, other in enumerate(after, start=1):
-            corner, row[column] = (
-                row[column],
-                min(row[column] + 1, row[column - 1] + 1, corner + (word != other)),
-            )
-    return row[-1]
+def edit_count(before: str, after: str) -> int:
+    counted = jiwer.process_words(before, after)
+    return counted.substitutions + counted.deletions + counted.insertions
 
 
 WORDS = [f"word{number}" for number in range(997)]
@@ -314,7 +307,7 @@ def test_share_of_wrong_words(share: float) -> None:
     errors, words = 0, 0
     changes = Counter()
     for before, after in zip(TEXTS, faulty, strict=True):
-        errors += edits(before.text.split(), after.text.split())
+        errors += edit_count(before.text, after.text)
         words += len(before.text.split())
         changes[len(after.text.split()) - len(before.text.split())] += before != after
         assert after.words == (before.words if after.text == before.text else ())

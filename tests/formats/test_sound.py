@@ -1,10 +1,9 @@
-"""Sound files against libsndfile's own decoding, soxr and numbers known by hand."""
+"""Decoded audio against libsndfile, soxr and samples written by hand."""
 
 import io
 import struct
 import tracemalloc
 import wave
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 import soundfile
 import soxr
 
-from fuzz.media import SOUNDS, with_checksums
 from harken.errors import UserError
 from harken.formats import sound
 from harken.formats.examples import Utterance
@@ -25,54 +23,7 @@ from harken.formats.sound import (
     sound_rate,
     sound_seconds,
 )
-from small_files import error_of
-
-RATE = 16_000
-KINDS = {**SOUNDS, "NIST ulaw": ("NIST", "ULAW")}
-
-
-def tone(frames: int, rate: int = RATE, pitch: float = 211.0) -> np.ndarray:
-    return 0.5 * np.sin(2 * np.pi * pitch * np.arange(frames) / rate)
-
-
-def noise(frames: int) -> np.ndarray:
-    return 0.1 * np.random.default_rng(3).standard_normal(frames)
-
-
-def packed(samples: np.ndarray, rate: int = RATE, kind: str = "WAV", coding: str = "") -> bytes:
-    file = io.BytesIO()
-    form, usual = KINDS.get(kind, (kind, ""))
-    soundfile.write(file, samples, rate, format=form, subtype=coding or usual)
-    return file.getvalue()
-
-
-def saved(folder: Path, content: bytes, name: str = "sound.wav") -> Path:
-    path = folder / name
-    path.write_bytes(content)
-    return path
-
-
-def read(content: bytes, rate: int = RATE) -> np.ndarray:
-    return read_sound_stream(io.BytesIO(content), rate=rate)
-
-
-class Sequential(soundfile.SoundFile):
-    def seekable(self) -> bool:
-        return False
-
-
-def decoded(content: bytes) -> np.ndarray:
-    """What libsndfile alone returns of a file in one call."""
-    with Sequential(io.BytesIO(content)) as file:
-        return np.asarray(file.read(file.frames, dtype="float32", always_2d=True))
-
-
-def sound_error(content: bytes) -> UserError:
-    error = error_of(read_sound_stream, io.BytesIO(content), name="it.wav", rate=RATE)
-    assert error.message.startswith("it.wav: ") and "\n" not in str(error)
-    assert "expected" in error.message and error.fix
-    return error
-
+from small_sounds import KINDS, RATE, decoded, noise, packed, read, saved, sound_error, tone
 
 # --- formats
 
@@ -236,122 +187,6 @@ def test_wrong_sphere_headers(content: bytes) -> None:
     sound_error(content)
     shorten = sphere(sample_coding="-s26 pcm,embedded-shorten-v2.00")
     assert "sph2pipe" in sound_error(shorten).fix
-
-
-# --- damaged files
-
-HOLE = 500  # bytes
-DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
-    "truncated": lambda content, middle: content[:middle],
-    "last byte missing": lambda content, middle: content[:-1],
-    "hole": lambda content, middle: content[:middle] + content[middle + HOLE :],
-    "zeros": lambda content, middle: content[:middle] + bytes(HOLE) + content[middle + HOLE :],
-    "noise": lambda content, middle: (
-        content[:middle] + np.random.default_rng(1).bytes(HOLE) + content[middle + HOLE :]
-    ),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_damage(kind: str, damage: str) -> None:
-    """No damaged file is read as a shorter signal. PCM has no checksums: it has other samples."""
-    content = packed(noise(48_000), kind=kind)
-    assert len(read(content)) == 48_000
-    damaged = DAMAGES[damage](content, len(content) // 2)
-    is_pcm = kind in ("WAV", "AIFF", "W64", "NIST", "NIST ulaw")
-    if is_pcm and damage in ("zeros", "noise"):
-        assert len(read(damaged)) == 48_000
-    else:
-        sound_error(damaged)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_truncated_files(kind: str) -> None:
-    content = packed(noise(5003), kind=kind)
-    last = len(content) - 1
-    for length in [*range(0, 60, 7), *range(61, last, last // 53), last - 1, last]:
-        sound_error(content[:length])
-
-
-@pytest.mark.parametrize("kind", ["VORBIS", "OPUS", "FLAC"])
-def test_changed_bytes_are_errors(kind: str) -> None:
-    """libsndfile alone leaves damaged pages of Ogg out, and returns fewer samples."""
-    content = packed(noise(10_007), kind=kind)
-    # A FLAC file begins with comments, which have no checksum.
-    for index in range(500, len(content), 307):
-        sound_error(content[:index] + bytes([content[index] ^ 0x10]) + content[index + 1 :])
-
-
-def test_missing_pages_and_several_streams() -> None:
-    content = packed(noise(50_021), kind="VORBIS")
-    whole, other = with_checksums(content, 7), with_checksums(content, 8)
-    pages = [b"OggS" + page for page in whole.split(b"OggS")[1:]]
-    assert len(read(whole)) == 50_021
-    sound_error(b"".join(pages[:3] + pages[4:]))
-    assert "end-of-stream" in sound_error(b"".join(pages[:4])).message
-    assert "several Ogg streams" in sound_error(whole + other).message
-
-
-def with_data_length(content: bytes, length: int) -> bytes:
-    offset = content.index(b"data") + 4
-    return content[:offset] + struct.pack("<I", length) + content[offset + 4 :]
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("length", [0xFFFFFFFF, 0x80000000, 0x7FFFF000])
-def test_the_length_of_a_streamed_wav(length: int, channels: int) -> None:
-    """As ffmpeg, arecord and sox write it to a pipe; the sound goes on to the end."""
-    content = packed(np.stack([tone(1009)] * channels, 1))
-    streamed = with_data_length(content, length // (2 * channels) * 2 * channels)
-    np.testing.assert_array_equal(read(streamed), read(content))
-
-
-def test_lengths() -> None:
-    content = packed(tone(8_000))
-    assert "expected 16,000 bytes of audio, got 8,000" in sound_error(content[: 44 + 8_000]).message
-    assert (
-        "expected length 16,000 in the header" in sound_error(with_data_length(content, 0)).message
-    )
-    after = content + b"LIST" + struct.pack("<I", 10_000) + b"half a list"
-    assert len(read(after)) == 8_000
-    flac = bytearray(packed(tone(1009), kind="FLAC"))
-    flac[22:26] = bytes(4)
-    assert "no number of samples" in sound_error(bytes(flac)).message
-    flac[22:26] = struct.pack(">I", 1010)
-    sound_error(bytes(flac))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "the file is empty (expected WAV, AIFF, W64, FLAC, Ogg"),
-        (b"hello, I am text\n", "the file starts with b'hello, I am "),
-        (b"RIFF\0\0\0\0AVI LIST", "the file starts with"),
-        (packed(tone(1009), kind="RF64", coding="PCM_16"), "the file starts with b'RF64"),
-        (packed(tone(1009), kind="AU", coding="PCM_16"), "the file starts with"),
-        (b"ID3\3\0\0\0\0\0\x0a" + bytes(10) + packed(tone(1009)), "continues as WAV"),
-        (packed(np.zeros(0)), "no sound"),
-        (packed(np.zeros((7, 33))), "expected 1 to 32 channels, got 33"),
-        (packed(tone(1009), 999), "expected 1000 to 768000 Hz, got 999 Hz"),
-        (packed(tone(1009), 768_001), "got 768001 Hz"),
-        (packed(tone(1009))[:20] + bytes(24), "no sound data"),
-        (packed(tone(1009)).replace(b"fmt ", b"fmt_"), "libsndfile cannot decode it"),
-        (packed(tone(1009))[:12] + b"junk\0\0\0\0" * 2000, "more than 1000 chunks"),
-    ],
-    ids=range(13),
-)
-def test_unreadable_files(content: bytes, message: str) -> None:
-    assert message in sound_error(content).message
-
-
-def test_invalid_samples() -> None:
-    for wrong in (np.nan, np.inf, -np.inf, 1e30, -1e6):
-        samples = np.stack([tone(1009)] * 2, 1)
-        samples[503, 1] = wrong
-        message = sound_error(packed(samples, coding="FLOAT")).message
-        assert "invalid sample after 0.000 s" in message
-    assert read(packed(3 * tone(1009), coding="FLOAT")).max() > 1.4
 
 
 # --- segments and limits

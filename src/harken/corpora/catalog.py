@@ -62,13 +62,17 @@ class Corpus:
 
 def _items(address: str, files: str, packing: Packing = "none") -> tuple[Item, ...]:
     """Return an item for each line of SHA-256, bytes and name; `{name}` is replaced in address."""
-    items = []
-    for sha256, size, name in map(str.split, files.strip().splitlines()):
-        url = address.format(name=name)
-        items.append(
-            Item(address=url, stored=name, sha256=sha256, bytes=int(size), packing=packing)
+    rows = map(str.split, files.strip().splitlines())
+    return tuple(
+        Item(
+            address=address.format(name=name),
+            stored=name,
+            sha256=sha256,
+            bytes=int(size),
+            packing=packing,
         )
-    return tuple(items)
+        for sha256, size, name in rows
+    )
 
 
 _LICENSES = "https://creativecommons.org/"

@@ -289,19 +289,16 @@ def _check_png_data(image: Image.Image, parts: list[_FilePart], name: str) -> No
     depth, color, interlaced = header[8], header[9], header[12]
     bits, expected = depth * PNG_CHANNELS.get(color, 1), 0
     for left, top, across, down in ADAM7 if interlaced else ((0, 0, 1, 1),):
-        columns = len(range(left, image.width, across))
-        rows = len(range(top, image.height, down))
+        columns, rows = len(range(left, image.width, across)), len(range(top, image.height, down))
         expected += rows * (1 + (columns * bits + 7) // 8) if columns else 0
     chunks = [part for part in parts if part.kind == b"IDAT"]
     if not all(chunk.intact for chunk in chunks):  # Pillow skips the checksums of data
         raise _damaged(name, "wrong checksum of PNG data")
-    packed = b"".join(chunk.data for chunk in chunks)
+    stream = io.BytesIO(b"".join(chunk.data for chunk in chunks))
     decompressor, count = zlib.decompressobj(), 0
-    try:
-        for start in range(0, len(packed), BLOCK):
-            count += len(decompressor.decompress(packed[start : start + BLOCK]))
-            if count >= expected or decompressor.eof:  # zlib would store the rest
-                break
+    try:  # stop at the expected size, because zlib would store what follows
+        while count < expected and not decompressor.eof and (block := stream.read(BLOCK)):
+            count += len(decompressor.decompress(block))
     except zlib.error as error:
         raise _damaged(name, f"PNG data that cannot be decompressed: {error}") from error
     if count < expected:
