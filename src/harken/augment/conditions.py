@@ -22,13 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from harken.augment.waveform import (
-    noise_gain,
-    pink_noise,
-    reverberate,
-    room_response,
-    spoken_part,
-)
+from harken.augment.waveform import noise_gain, pink_noise, reverberate, room_response, spoken_part
 from harken.config.spelling import nearest
 from harken.errors import UserError
 from harken.formats.examples import Utterance

@@ -23,7 +23,7 @@ class License:
     address: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Item:
     """An address and the file or folder that is stored."""
 
@@ -62,16 +62,9 @@ class Corpus:
 
 def _items(address: str, files: str, packing: Packing = "none") -> tuple[Item, ...]:
     """Return an item for each line of SHA-256, bytes and name; `{name}` is replaced in address."""
-    rows = map(str.split, files.strip().splitlines())
     return tuple(
-        Item(
-            address=address.format(name=name),
-            stored=name,
-            sha256=sha256,
-            bytes=int(size),
-            packing=packing,
-        )
-        for sha256, size, name in rows
+        Item(address.format(name=name), name, sha256, int(size), packing)
+        for sha256, size, name in map(str.split, files.strip().splitlines())
     )
 
 

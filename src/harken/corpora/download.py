@@ -88,12 +88,7 @@ class _TemporaryError(Exception):
 
 
 def download(
-    corpus: Corpus,
-    folder: Path,
-    *,
-    mirror: str | None = None,
-    retry: RetryPolicy,
-    listen: Listener,
+    corpus: Corpus, folder: Path, *, mirror: str | None = None, retry: RetryPolicy, listen: Listener
 ) -> list[Path]:
     """Return the files of a corpus in `folder`; download the missing ones."""
     addresses = {item: address_of(corpus, item, mirror) for item in corpus.items}

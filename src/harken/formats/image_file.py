@@ -75,11 +75,7 @@ Rectangle = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def read_image(
-    path: Path,
-    *,
-    channels: Literal[1, 3],
-    size: tuple[int, int] | None = None,
-    fit: Fit = "pad",
+    path: Path, *, channels: Literal[1, 3], size: tuple[int, int] | None = None, fit: Fit = "pad"
 ) -> UInt8[np.ndarray, "Y X K"]:
     """Read an image file; `size` is the number of columns and rows to resize it to."""
     content = read_input(path, "an image", max_bytes=MAX_BYTES)

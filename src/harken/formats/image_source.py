@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Shaped
@@ -25,14 +25,6 @@ ImageBatch = Shaped[np.ndarray, "B first second K"]  # images B Y X K, or maps B
 Array = ImageArray | FeatureMaps
 
 
-class ImageSource(Protocol):
-    """The images of a dataset: `take` returns them in one size, `name` is read by `load_image`."""
-
-    def name(self, image: Path | int) -> str: ...
-    def take(self, images: Sequence[Path | int]) -> ImageBatch: ...
-    def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]: ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageFiles:
     """Images that are files, and the size to which they are resized."""
@@ -43,6 +35,7 @@ class ImageFiles:
     fit: Fit = "pad"
 
     def name(self, image: Path | int) -> str:
+        """Return the name by which `load_image` reads an image."""
         return str(image)
 
     def take(self, images: Sequence[Path | int]) -> ImageBatch:
@@ -52,6 +45,7 @@ class ImageFiles:
         )
 
     def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]:
+        """Return boxes of an original image as boxes of the resized image."""
         if not boxes:
             return ()
         original, size = image_size(self._file(image)), (self.columns, self.rows)
@@ -89,6 +83,9 @@ class ImageRows:
             f"{image}: expected a row of {self.array.path}, got a file",
             fix="name rows by 'index', or leave the array out and give all images as files",
         )
+
+
+ImageSource = ImageFiles | ImageRows
 
 
 def load_image(
