@@ -41,7 +41,7 @@ class Item:
 
     @property
     def max_bytes(self) -> int:
-        """The limit of the download and of what it decompresses to."""
+        """The limit of the download and of the decompressed files."""
         return self.bytes if self.packing == "none" else self.bytes + self.bytes // 8 + EXTRA_BYTES
 
 

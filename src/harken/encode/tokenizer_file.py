@@ -192,7 +192,7 @@ ADDED_FIELDS: dict[str, Check] = {
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Load a tokenizer; raise `UserError` for what is not in the closed list of components."""
+    """Load a tokenizer; raise `UserError` for components that are not in the closed list."""
     content = read_json(path, "a tokenizer", max_bytes=MAX_BYTES)
     with tokenizer_errors(f"{short_path(path)}: the tokenizer cannot be loaded"):
         return Tokenizer.from_str(json.dumps(_checked(content)))

@@ -91,21 +91,6 @@ def decode_image(
     fit: Fit = "pad",
 ) -> UInt8[np.ndarray, "Y X K"]:
     """Decode the bytes of an image file, which errors call `name`."""
-    image = _decoded(content, name, "L" if channels == 1 else "RGB")
-    try:
-        if size is not None:
-            image = resized(image, size, fit)
-        return np.array(image).reshape(image.height, image.width, channels)
-    except MemoryError as error:
-        raise _no_memory(name) from error
-
-
-def image_size(path: Path) -> tuple[int, int]:
-    """Return the columns and rows of the upright image."""
-    return _decoded(read_input(path, "an image", max_bytes=MAX_BYTES), str(path), "L").size
-
-
-def _decoded(content: bytes, name: str, mode: str) -> Image.Image:
     kind = _format(content)
     if kind is None:
         raise _other_format(content, name)
@@ -113,23 +98,32 @@ def _decoded(content: bytes, name: str, mode: str) -> Image.Image:
     try:
         with (
             warnings.catch_warnings(action="ignore"),
-            Image.open(io.BytesIO(content), formats=[kind]) as image,
+            Image.open(io.BytesIO(content), formats=[kind]) as opened,
         ):
-            _check_opened(image, parts, name)
-            image.load()
-            upright = UPRIGHT.get(exif_orientation(image.info.get("exif", b"")))
-            converted = _on_white(image, content).convert(mode)
-            return converted if upright is None else converted.transpose(upright)
+            _check_opened(opened, parts, name)
+            opened.load()
+            upright = UPRIGHT.get(exif_orientation(opened.info.get("exif", b"")))
+            image = _on_white(opened, content).convert("L" if channels == 1 else "RGB")
+        image = image if upright is None else image.transpose(upright)
+        image = image if size is None else resized(image, size, fit)
+        return np.array(image).reshape(image.height, image.width, channels)
     except UserError:
         raise
     except MemoryError as error:
-        raise _no_memory(name) from error
+        message = f"{name}: the image does not fit into memory"
+        raise UserError(message, fix="shrink it, or stop other programs") from error
     except Image.DecompressionBombError as error:
         raise _too_large(name, "more than Pillow opens") from error
     except Exception as error:  # Pillow raises many types on damaged data
         # The message of UnidentifiedImageError contains the address of a buffer.
         reason = "" if isinstance(error, UnidentifiedImageError) else f": {error}"[:200]
         raise _damaged(name, f"Pillow cannot decode the {kind} data{reason}") from error
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Return the columns and rows of the upright image."""
+    rows, columns, _ = read_image(path, channels=1).shape
+    return columns, rows
 
 
 def _other_format(content: bytes, name: str) -> UserError:
@@ -140,11 +134,6 @@ def _other_format(content: bytes, name: str) -> UserError:
     got = f"starts with {content[:12]!r}" if content else "is empty"
     fix = f"if it is an image, {CONVERT}" if content else "copy, download or save it again"
     return UserError(f"{name}: the file {got} ({expected})", fix=fix)
-
-
-def _no_memory(name: str) -> UserError:
-    message = f"{name}: the image does not fit into memory"
-    return UserError(message, fix="shrink it, or stop other programs")
 
 
 def _on_white(image: Image.Image, content: bytes) -> Image.Image:
@@ -292,7 +281,7 @@ def _check_png_data(image: Image.Image, parts: list[_FilePart], name: str) -> No
         raise _damaged(name, "wrong checksum of PNG data")
     stream = io.BytesIO(b"".join(chunk.data for chunk in chunks))
     decompressor, count = zlib.decompressobj(), 0
-    try:  # stop at the expected size, because zlib would store what follows
+    try:  # stop at the expected size, because zlib would store all bytes after it
         while count < expected and not decompressor.eof and (block := stream.read(BLOCK)):
             count += len(decompressor.decompress(block))
     except zlib.error as error:
