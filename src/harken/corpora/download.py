@@ -145,7 +145,9 @@ def _is_local(address: str) -> bool:
 
 def _is_downloaded(path: Path, item: Item) -> bool:
     if path.exists() and (actual := digest(path)) != item.sha256:
-        message = f"{path}: another file or folder is there (expected sha256 {item.sha256}, got {actual})"
+        message = (
+            f"{path}: another file or folder is there (expected sha256 {item.sha256}, got {actual})"
+        )
         raise UserError(message, fix="remove it, or choose another folder")
     return path.exists()
 

@@ -33,7 +33,9 @@ MAX_DIRECTORY = 2**20  # bytes of the list of members of a .npz, which `ZipFile`
 MAX_DEFLATE_RATIO = 1032  # maximum compression ratio of Deflate
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
-Check = Callable[[tuple[int, ...], np.dtype[Any]], str | None]  # returns None, or the expected array
+Check = Callable[
+    [tuple[int, ...], np.dtype[Any]], str | None
+]  # returns None, or the expected array
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
