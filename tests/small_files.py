@@ -1,13 +1,32 @@
 """A small data file for every task, and the overrides that make its model small."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
+from harken.errors import UserError
 from harken.synthetic.recordings import write_wav
 
 WORDS = ("they", "duck", "and", "swim", "here")
 TAGS = ("PRON", "VERB", "CCONJ", "VERB", "ADV")
+
+
+def error_of(call: Callable[..., object], *arguments: Any, **options: Any) -> UserError:
+    """Return the `UserError` that a call raises."""
+    with pytest.raises(UserError) as caught:
+        call(*arguments, **options)
+    return caught.value
+
+
+def write_empty(folder: Path, *names: str) -> Path:
+    """Create empty files, for readers that only check that a file exists."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"")
+    return folder
 
 
 def sentence(number: int) -> str:
@@ -52,11 +71,7 @@ FILES = {
             f'{{"audio": "tone.wav", "text": "{sentence(n)}", "start": 0.{n:02}}}\n'
             for n in numbers
         )
-        for part, numbers in (
-            ("train", range(19)),
-            ("dev", range(20, 27)),
-            ("test", range(30, 33)),
-        )
+        for part, numbers in (("train", range(19)), ("dev", range(20, 27)), ("test", range(30, 33)))
     },
     **{
         f"{part}captions.jsonl": "".join(f'{{"caption": "{sentence(n)}"}}\n' for n in range(count))

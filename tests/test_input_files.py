@@ -14,12 +14,12 @@ from harken.encode.vocabulary import Vocabulary
 from harken.encode.words import WordVocabulary
 from harken.errors import HarkenError
 from harken.foreign import load_huggingface
-from harken.formats.arrays import read_maps, read_pictures
+from harken.formats.arrays import read_feature_maps, read_image_array
 from harken.formats.captions import read_captions
 from harken.formats.conllu import read_conllu
+from harken.formats.image_file import image_size, read_image
 from harken.formats.manifest import read_utterances
-from harken.formats.picture import image_size, read_image
-from harken.formats.sound import read_sound, signal_of, sound_seconds
+from harken.formats.sound import load_signal, read_sound, sound_seconds
 from harken.formats.speech_folders import read_speech_folder
 from harken.formats.text import read_lines, read_whole
 from harken.inspection.store import open_recording
@@ -36,11 +36,11 @@ READERS: dict[str, Callable[[Path], object]] = {
     "captions": read_captions,
     "sound": lambda path: read_sound(path, rate=16_000),
     "seconds": sound_seconds,
-    "named sound": lambda path: signal_of(str(path), 16_000, 600.0),
+    "named sound": lambda path: load_signal(str(path), 16_000, 600.0),
     "picture": lambda path: read_image(path, channels=3),
     "size of a picture": image_size,
-    "pictures": read_pictures,
-    "maps": read_maps,
+    "pictures": read_image_array,
+    "maps": read_feature_maps,
     "tokenizer": Vocabulary.load,
     "words": WordVocabulary.load,
     "weights": load_weights,

@@ -2,6 +2,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import jiwer
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -12,8 +13,8 @@ from harken.augment.conditions import (
     QUIET,
     TALKERS,
     Condition,
+    RecordingSet,
     apply_condition,
-    build_scene,
     change_recording,
     parse_condition,
 )
@@ -126,7 +127,7 @@ def test_length_and_words_are_unchanged(text: str) -> None:
 def test_a_change_depends_only_on_the_seed_and_the_index(text: str) -> None:
     condition = parse_condition(text)
     signals, utterances = apply_condition(condition, SIGNALS, UTTERANCES, RATE, 3)
-    whole = build_scene(SIGNALS, UTTERANCES, RATE, 3)
+    whole = RecordingSet(SIGNALS, UTTERANCES, RATE, 3)
     for index in (7, 2, 7):
         signal, alone = change_recording(condition, whole, index)
         np.testing.assert_array_equal(signal, signals[index])
@@ -144,7 +145,7 @@ def test_a_change_depends_only_on_the_seed_and_the_index(text: str) -> None:
 @pytest.mark.parametrize("size", [0, 1, 997])
 def test_a_silent_utterance_is_unchanged(text: str, size: int) -> None:
     silent = np.zeros(size, dtype=np.float32)
-    whole = build_scene([silent, SIGNALS[0]], UTTERANCES[:2], RATE, 3)
+    whole = RecordingSet([silent, SIGNALS[0]], UTTERANCES[:2], RATE, 3)
     assert change_recording(parse_condition(text), whole, 0)[0] is silent
 
 
@@ -170,7 +171,7 @@ def test_quiet_changes_the_level_alone() -> None:
 @given(st.sampled_from(ADDITIVE), st.floats(-10, 60), st.integers(0, 10), st.integers(0, 2**64))
 @settings(max_examples=60)
 def test_signal_to_noise_ratio(kind: str, decibels: float, index: int, seed: int) -> None:
-    signal, whole = SIGNALS[index], build_scene(SIGNALS, UTTERANCES, RATE, seed)
+    signal, whole = SIGNALS[index], RecordingSet(SIGNALS, UTTERANCES, RATE, seed)
     noisy, _ = change_recording(Condition(kind, decibels), whole, index)
     assume(np.abs(noisy).max() < 1)  # the next test has the others
     assert decibels_over(signal, noisy - signal) == pytest.approx(decibels, abs=0.1)
@@ -178,7 +179,7 @@ def test_signal_to_noise_ratio(kind: str, decibels: float, index: int, seed: int
 
 @pytest.mark.parametrize("kind", ADDITIVE)
 def test_loud_mixtures_are_scaled_down_instead_of_clipped(kind: str) -> None:
-    whole = build_scene([10 * signal for signal in SIGNALS], UTTERANCES, RATE, 3)
+    whole = RecordingSet([10 * signal for signal in SIGNALS], UTTERANCES, RATE, 3)
     signal = whole.signals[4]
     soft, loud = (
         change_recording(Condition(kind, decibels), whole, 4)[0] for decibels in (40.0, -20.0)
@@ -248,8 +249,8 @@ def test_a_talker_who_pauses_adds_nothing() -> None:
     """A second of silence between two words covers an utterance of a hundredth of a second."""
     pausing = np.concatenate((tone(300, 400), np.zeros(8000, dtype=np.float32), tone(300, 400)))
     signals = [tone(200, 80), pausing]
-    scenes = [build_scene(signals, UTTERANCES[:2], RATE, seed) for seed in range(20)]
-    noisy = [change_recording(Condition("talker", 0.0), whole, 0)[0] for whole in scenes]
+    sets = [RecordingSet(signals, UTTERANCES[:2], RATE, seed) for seed in range(20)]
+    noisy = [change_recording(Condition("talker", 0.0), whole, 0)[0] for whole in sets]
     assert sum(np.array_equal(signal, signals[0]) for signal in noisy) > 10
     assert np.abs(noisy).max() < 0.1
 
@@ -289,17 +290,9 @@ def test_reverberation_preserves_the_level() -> None:
 # References
 
 
-def edits(before: list[str], after: list[str]) -> int:
-    """Return the edit distance in words."""
-    row = list(range(len(after) + 1))
-    for number, word in enumerate(before, start=1):
-        corner, row[0] = row[0], number
-        for column, other in enumerate(after, start=1):
-            corner, row[column] = (
-                row[column],
-                min(row[column] + 1, row[column - 1] + 1, corner + (word != other)),
-            )
-    return row[-1]
+def edit_count(before: str, after: str) -> int:
+    counted = jiwer.process_words(before, after)
+    return counted.substitutions + counted.deletions + counted.insertions
 
 
 WORDS = [f"word{number}" for number in range(997)]
@@ -314,7 +307,7 @@ def test_share_of_wrong_words(share: float) -> None:
     errors, words = 0, 0
     changes = Counter()
     for before, after in zip(TEXTS, faulty, strict=True):
-        errors += edits(before.text.split(), after.text.split())
+        errors += edit_count(before.text, after.text)
         words += len(before.text.split())
         changes[len(after.text.split()) - len(before.text.split())] += before != after
         assert after.words == (before.words if after.text == before.text else ())

@@ -130,7 +130,9 @@ def test_something_else_there_is_left_alone(server: Loopback, tmp_path: Path, st
     mine = path / "mine" if path.is_dir() else path
     mine.write_text("my own work")
     server.asked.clear()
-    with pytest.raises(UserError, match=rf"{stored}: there is something else \(expected sha256"):
+    with pytest.raises(
+        UserError, match=rf"{stored}: another file or folder is there \(expected sha256"
+    ):
         get(server, tmp_path)
     assert mine.read_text() == "my own work"
     assert server.asked == []

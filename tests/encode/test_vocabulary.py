@@ -1,4 +1,4 @@
-"""What holds for a vocabulary of any kind."""
+"""Properties of vocabularies of every kind."""
 
 from functools import cache
 from pathlib import Path
@@ -13,25 +13,26 @@ from harken.encode.subwords import (
     CharactersConfig,
     TokenizerConfig,
     UnigramConfig,
+    WholeWordsConfig,
     WordsConfig,
 )
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary
 from harken.errors import Failure
 
-# The names of tokens occur in the text itself: a web page about models would say no less.
+# The names of special tokens also occur in texts.
 CORPUS = [
     "Ada Lovelace was born in London, and London was large.",
     "Where was Ada born?  In London.",
     "<mask> stands for a hole, <end> for the end, <0x41> for a byte.",
     "naïve café, 東京, 𝕊𝕊𝕊, 1815",
 ] * 5
-UNITS: dict[str, TokenizerConfig] = {
+CONFIGS: dict[str, TokenizerConfig] = {
     "characters": CharactersConfig(),
     "words": WordsConfig(vocab_size=23),
     "bpe": BytePairConfig(vocab_size=307),
     "unigram": UnigramConfig(vocab_size=307),
 }
-each_kind = pytest.mark.parametrize("kind", UNITS)
+each_kind = pytest.mark.parametrize("kind", CONFIGS)
 
 # Any characters at all, and pieces that a tokenizer might take for more than text.
 ODD = [
@@ -44,7 +45,7 @@ texts = st.text() | st.lists(st.sampled_from(ODD) | st.text(max_size=3), max_siz
 
 @cache
 def fitted(kind: str) -> Vocabulary:
-    return UNITS[kind].fit(CORPUS)
+    return CONFIGS[kind].fit(CORPUS)
 
 
 def tokens_of(vocabulary: Vocabulary, text: str) -> list[int]:
@@ -77,13 +78,14 @@ def test_texts_are_encoded_independently(kind: str, several: list[str]) -> None:
 def test_special_tokens_come_first(kind: str) -> None:
     vocabulary = fitted(kind)
     assert (PAD, UNKNOWN, MASK, END) == (0, 1, 2, 3)
-    assert vocabulary.pieces([0, 1, 2, 3]) == ["<pad>", "<unknown>", "<mask>", "<end>"]
+    assert SPECIAL == ("<pad>", "<unknown>", "<mask>", "<end>")
+    assert vocabulary.pieces([0, 1, 2, 3]) == list(SPECIAL)
     london = tokens_of(vocabulary, "London")
     assert vocabulary.decode([[MASK, *london, END, PAD, PAD]]) == ["London"]
 
 
 @each_kind
-def test_a_word_is_the_same_wherever_it_stands(kind: str) -> None:
+def test_a_word_has_the_same_tokens_everywhere(kind: str) -> None:
     vocabulary = fitted(kind)
     answer = tokens_of(vocabulary, "London")
     sentence = tokens_of(vocabulary, "She was born in London")
@@ -92,7 +94,7 @@ def test_a_word_is_the_same_wherever_it_stands(kind: str) -> None:
 
 
 @each_kind
-def test_pieces_read_like_the_text(kind: str) -> None:
+def test_pieces_join_to_the_text(kind: str) -> None:
     vocabulary = fitted(kind)
     text = "London, 1815 (London)\n"
     assert "".join(vocabulary.pieces(tokens_of(vocabulary, text))) == f" {text}"
@@ -101,9 +103,10 @@ def test_pieces_read_like_the_text(kind: str) -> None:
     assert not any("�" in piece or piece == "" for piece in halves)
 
 
-@each_kind
+@pytest.mark.parametrize("kind", [*CONFIGS, "whole_words"])
 def test_a_stored_vocabulary_is_the_same(kind: str, tmp_path: Path) -> None:
-    vocabulary, path = fitted(kind), tmp_path / "tokenizer.json"
+    vocabulary = WholeWordsConfig().fit(CORPUS) if kind == "whole_words" else fitted(kind)
+    path = tmp_path / "tokenizer.json"
     path.write_text(vocabulary.to_json(), encoding="utf-8")
     loaded = Vocabulary.load(path)
     every = range(len(vocabulary))
@@ -115,24 +118,14 @@ def test_a_stored_vocabulary_is_the_same(kind: str, tmp_path: Path) -> None:
         assert loaded.decode([mine.tolist()]) == vocabulary.decode([theirs.tolist()])
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
-@each_kind
-def test_a_file_cut_off_is_a_failure(kind: str, share: float, tmp_path: Path) -> None:
-    whole, path = fitted(kind).to_json(), tmp_path / "tokenizer.json"
-    path.write_text(whole[: int(share * len(whole))], encoding="utf-8")
+WHOLE = WordsConfig(vocab_size=3).fit(CORPUS).to_json().encode()
+DAMAGED = [b"null", b"[]", b"{}", b"\xff\xfe", b'{"model": {}}', b"", WHOLE[:99], WHOLE[:-99]]
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
+def test_a_damaged_file_is_a_failure(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
     with pytest.raises(Failure, match="expected the file that the run wrote") as caught:
         Vocabulary.load(path)
     assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize("damage", [b"null", b"[]", b"{}", b"\xff\xfe", b'{"model": {}}', None])
-def test_another_file_is_a_failure(damage: bytes | None, tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    if damage is not None:
-        path.write_bytes(damage)
-    with pytest.raises(Failure, match="expected the file that the run wrote"):
-        Vocabulary.load(path)
-
-
-def test_names_are_in_the_order_of_the_numbers() -> None:
-    assert SPECIAL == ("<pad>", "<unknown>", "<mask>", "<end>")

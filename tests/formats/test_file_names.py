@@ -1,35 +1,25 @@
 import os
 import string
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.speech_folders import utterances_from_names
+from small_files import error_of, write_empty
 
-
-def folder(parent: Path, *names: str) -> Path:
-    for name in names:
-        (parent / name).parent.mkdir(parents=True, exist_ok=True)
-        (parent / name).write_bytes(b"")
-    return parent
-
-
-def complaint(
-    path: Path, pattern: str, words: dict[str, str] | None = None, split: str = ""
-) -> UserError:
-    with pytest.raises(UserError) as caught:
-        utterances_from_names(path, pattern, words=words, split=split)
-    return caught.value
+names_error = partial(error_of, utterances_from_names)
 
 
 def test_text_and_speaker(tmp_path: Path) -> None:
     """As the Free Spoken Digit Dataset names its files; other files are ignored."""
-    folder(tmp_path, "7_jackson_32.wav", "0_ann_1.wav", "README.md", "._0_ann_1.wav", "sub/a.wav")
+    write_empty(
+        tmp_path, "7_jackson_32.wav", "0_ann_1.wav", "README.md", "._0_ann_1.wav", "sub/a.wav"
+    )
     pattern = "{text}_{speaker}_{index}.wav"
     assert utterances_from_names(tmp_path, pattern) == [
         Utterance(tmp_path / "0_ann_1.wav", "0", "ann"),
@@ -40,7 +30,7 @@ def test_text_and_speaker(tmp_path: Path) -> None:
 
 
 def test_several_words_in_a_name(tmp_path: Path) -> None:
-    folder(tmp_path, "1_0_1_1.wav")
+    write_empty(tmp_path, "1_0_1_1.wav")
     words = {"1": "yes", "0": "no"}
     (utterance,) = utterances_from_names(tmp_path, "{text}.wav", words=words, split="_")
     assert utterance.text == "yes no yes yes"
@@ -49,7 +39,7 @@ def test_several_words_in_a_name(tmp_path: Path) -> None:
 
 
 def test_folders_in_the_pattern(tmp_path: Path) -> None:
-    folder(tmp_path, "ann/go/1.wav", "bob/[x]+/2.wav", "top.wav")
+    write_empty(tmp_path, "ann/go/1.wav", "bob/[x]+/2.wav", "top.wav")
     assert utterances_from_names(tmp_path, "{speaker}/{text}/{take}.wav") == [
         Utterance(tmp_path / "ann/go/1.wav", "go", "ann"),
         Utterance(tmp_path / "bob/[x]+/2.wav", "[x]+", "bob"),
@@ -67,7 +57,7 @@ def test_what_was_put_together_is_taken_apart(
 ) -> None:
     path = tmp_path_factory.mktemp("names")
     text, speaker, take = values
-    folder(path, f"x+{text}_{speaker}__{take}.wav")
+    write_empty(path, f"x+{text}_{speaker}__{take}.wav")
     (utterance,) = utterances_from_names(path, "x+{text}_{speaker}__{take}.wav")
     assert (utterance.text, utterance.speaker) == (text, speaker)
 
@@ -88,14 +78,14 @@ def test_what_was_put_together_is_taken_apart(
     ],
 )
 def test_wrong_patterns(tmp_path: Path, pattern: str, found: str, fix: str) -> None:
-    error = complaint(folder(tmp_path, "a_b.wav"), pattern)
+    error = names_error(write_empty(tmp_path, "a_b.wav"), pattern)
     assert error.message.startswith(f"pattern {pattern!r}: ") and found in error.message
     assert fix in error.fix
 
 
 def test_names_that_do_not_fit_are_counted(tmp_path: Path) -> None:
-    folder(tmp_path, "a_1.wav", "b-2.wav", "c_3.flac", "d_.wav", "e_5.txt")
-    error = complaint(tmp_path, "{text}_{index}.wav")
+    write_empty(tmp_path, "a_1.wav", "b-2.wav", "c_3.flac", "d_.wav", "e_5.txt")
+    error = names_error(tmp_path, "{text}_{index}.wav")
     assert error.message.startswith(
         f"{tmp_path}: 3 of 4 audio files do not match '{{text}}_{{index"
     )
@@ -103,27 +93,27 @@ def test_names_that_do_not_fit_are_counted(tmp_path: Path) -> None:
 
 
 def test_names_that_fit_in_two_ways_are_counted(tmp_path: Path) -> None:
-    folder(tmp_path, "a_1.wav", "a_b_2.wav")
-    error = complaint(tmp_path, "{text}_{index}.wav")
+    write_empty(tmp_path, "a_1.wav", "a_b_2.wav")
+    error = names_error(tmp_path, "{text}_{index}.wav")
     assert "1 of 2 audio files match" in error.message
     assert "match in several ways" in error.message
 
 
 def test_texts_that_nobody_put_into_words(tmp_path: Path) -> None:
-    folder(tmp_path, "1_0_2.wav")
-    error = complaint(tmp_path, "{text}.wav", {"1": "yes", "0": "no"}, "_")
+    write_empty(tmp_path, "1_0_2.wav")
+    error = names_error(tmp_path, "{text}.wav", words={"1": "yes", "0": "no"}, split="_")
     assert error.message.startswith(f"{tmp_path / '1_0_2.wav'}: expected one of 1")
     assert "2=WORD" in error.fix
 
 
 def test_nothing_is_there(tmp_path: Path) -> None:
-    folder(tmp_path, "sub/a.wav")
-    assert "no audio file at * (expected" in complaint(tmp_path, "{text}.wav").message
-    assert "no audio file at */*/*" in complaint(tmp_path, "{a}/{b}/{text}.wav").message
-    assert "folder not found" in complaint(tmp_path / "c", "{text}.wav").message
+    write_empty(tmp_path, "sub/a.wav")
+    assert "no audio file at * (expected" in names_error(tmp_path, "{text}.wav").message
+    assert "no audio file at */*/*" in names_error(tmp_path, "{a}/{b}/{text}.wav").message
+    assert "folder not found" in names_error(tmp_path / "c", "{text}.wav").message
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names themselves")
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.wav")).write_bytes(b"")
-    assert "expected Unicode text" in complaint(tmp_path, "{text}.wav").message
+    assert "expected Unicode text" in names_error(tmp_path, "{text}.wav").message

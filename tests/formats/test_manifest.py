@@ -8,14 +8,8 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.manifest import read_utterances, write_manifest
-
-
-def sounds(folder: Path, *names: str) -> None:
-    """Files that are there; what is in them is not read here."""
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(b"")
+from harken.formats.manifest import read_utterances, split_at_words, with_word_times, write_manifest
+from small_files import error_of, write_empty
 
 
 def manifest(folder: Path, *lines: object, name: str = "train.jsonl") -> Path:
@@ -25,17 +19,17 @@ def manifest(folder: Path, *lines: object, name: str = "train.jsonl") -> Path:
     return path
 
 
-def complaint(path: Path) -> UserError:
-    with pytest.raises(UserError) as caught:
-        read_utterances(path)
-    return caught.value
+def manifest_error(path: Path) -> UserError:
+    return error_of(read_utterances, path)
 
+
+SPOKEN = {"audio": "a.wav", "text": "x"}
 
 # --- JSON lines
 
 
 def test_json_lines(tmp_path: Path) -> None:
-    sounds(tmp_path, "a.wav", "b/c.flac")
+    write_empty(tmp_path, "a.wav", "b/c.flac")
     path = manifest(
         tmp_path,
         "\ufeff" + json.dumps({"audio": "a.wav", "text": " Grüße, 你好 "}, ensure_ascii=False),
@@ -79,64 +73,32 @@ def test_json_lines(tmp_path: Path) -> None:
             "unknown key 'txet' (expected audio",
             "did you mean 'text'?",
         ),
-        ({"audio": "a.wav", "text": "x", "lang": "en"}, "unknown key 'lang'", "remove it"),
+        (SPOKEN | {"lang": "en"}, "unknown key 'lang'", "remove it"),
         ({"audio": "a.wav"}, "missing key 'text'", "add 'text'"),
         ({"text": "x"}, "missing key 'audio'", "add 'audio'"),
         ({"audio": "a.wav", "text": None}, "missing key 'text'", "add 'text'"),
-        (
-            {"audio": "a.wav", "text": 7},
-            "wrong value of 'text' (expected a text in quotes",
-            "correct",
-        ),
-        ({"audio": 7, "text": "x"}, "wrong value of 'audio'", "correct"),
-        ({"audio": "a.wav", "text": "x", "speaker": 3}, "wrong value of 'speaker'", "correct"),
-        (
-            {"audio": "a.wav", "text": "x", "start": "0"},
-            "wrong value of 'start' (expected seconds",
-            "correct",
-        ),
-        (
-            {"audio": "a.wav", "text": "x", "end": True},
-            "wrong value of 'end' (expected seconds",
-            "correct",
-        ),
+        ({"audio": "a.wav", "text": 7}, "'text' (expected a text", "correct"),
+        ({"audio": 7, "text": "x"}, "'audio'", "correct"),
+        (SPOKEN | {"speaker": 3}, "'speaker'", "correct"),
+        (SPOKEN | {"start": "0"}, "'start' (expected seconds", "correct"),
+        (SPOKEN | {"end": True}, "'end' (expected seconds", "correct"),
         ({"audio": "a.wav", "text": " \t"}, "is empty (expected a transcript)", "write it"),
         ({"audio": "a.wav", "text": "\ud800"}, "expected Unicode text", "correct"),
-        (
-            {"audio": "a.wav", "text": "x", "start": -1},
-            "expected 0 <= start < end, got -1.0",
-            "seconds",
-        ),
-        ({"audio": "a.wav", "text": "x", "start": 2, "end": 2}, "got 2.0 and 2.0", ""),
+        (SPOKEN | {"start": -1}, "expected 0 <= start < end, got -1.0", "seconds"),
+        (SPOKEN | {"start": 2, "end": 2}, "got 2.0 and 2.0", ""),
         ('{"audio": "a.wav", "text": "", "start": NaN}', '\'{"audio": "a.wav"', "formats"),
         ('{"audio": "a.wav", "text": "x", "end": 1e999}', "got 0.0 and inf", ""),
-        (
-            f'{{"audio": "a.wav", "text": "x", "end": {"9" * 9999}}}',
-            "got 0.0 and inf",
-            "",
-        ),
-        (
-            {"audio": "a.wav", "text": "x", "words": "x"},
-            "wrong value of 'words' (expected a list",
-            "correct",
-        ),
-        (
-            {"audio": "a.wav", "text": "x", "words": ["x"]},
-            "wrong value of 'words' (expected objects",
-            "",
-        ),
-        (
-            {"audio": "a.wav", "text": "x", "words": [{"word": "x", "start": 0}]},
-            "missing key 'end'",
-            "add",
-        ),
+        ('{"audio": "a.wav", "text": "x", "end": ' + "9" * 9999 + "}", "got 0.0 and inf", ""),
+        (SPOKEN | {"words": "x"}, "'words' (expected a list", "correct"),
+        (SPOKEN | {"words": ["x"]}, "'words' (expected objects", ""),
+        (SPOKEN | {"words": [{"word": "x", "start": 0}]}, "missing key 'end'", "add"),
     ],
     ids=lambda value: ascii(value)[:40],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, line: object, found: str, fix: str) -> None:
-    sounds(tmp_path, "a.wav")
-    path = manifest(tmp_path, {"audio": "a.wav", "text": "x"}, "", line)
-    error = complaint(path)
+def test_wrong_json_lines(tmp_path: Path, line: object, found: str, fix: str) -> None:
+    write_empty(tmp_path, "a.wav")
+    path = manifest(tmp_path, SPOKEN, "", line)
+    error = manifest_error(path)
     assert error.message.startswith(f"{path}:3: ") and found in error.message
     assert fix in error.fix
 
@@ -144,19 +106,19 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: object, found: str, fix: st
 @pytest.mark.parametrize(
     "times", [[(0.2, 0.1)], [(-0.1, 0.1)], [(0.5, 0.6), (0.4, 0.7)], [(0.0, 1.02)], [(0.0, 1e300)]]
 )
-def test_words_out_of_place(tmp_path: Path, times: list[tuple[float, float]]) -> None:
-    sounds(tmp_path, "a.wav")
+def test_wrong_word_times(tmp_path: Path, times: list[tuple[float, float]]) -> None:
+    write_empty(tmp_path, "a.wav")
     words = [{"word": "go", "start": start, "end": end} for start, end in times]
     line = {"audio": "a.wav", "text": "x", "start": 7, "end": 8, "words": words}
     path = manifest(tmp_path, line)
-    assert f"{path}:1: word 'go' from " in complaint(path).message
+    assert f"{path}:1: word 'go' from " in manifest_error(path).message
 
 
 # --- tables
 
 
 def test_a_table(tmp_path: Path) -> None:
-    sounds(tmp_path, "a.wav", "b.wav")
+    write_empty(tmp_path, "a.wav", "b.wav")
     path = manifest(
         tmp_path,
         "\ufeffend\ttext\tstart\taudio\tspeaker\r",
@@ -196,40 +158,28 @@ def test_a_table(tmp_path: Path) -> None:
             "2: expected 0 <= start < end, got 0.0 and nan",
             "seconds",
         ),
-        (["audio\ttext"], " no utterances", "complete"),
+        (["audio\ttext"], " no examples", "complete"),
     ],
 )
 def test_a_wrong_table(tmp_path: Path, lines: list[str], found: str, fix: str) -> None:
-    sounds(tmp_path, "a.wav")
+    write_empty(tmp_path, "a.wav")
     path = manifest(tmp_path, *lines, name="train.tsv")
-    error = complaint(path)
+    error = manifest_error(path)
     assert error.message.startswith(f"{path}:{found}")
     assert fix in error.fix
 
 
-# --- files that are not there
+# --- missing files
 
 
-def test_missing_sound_is_found_at_once(tmp_path: Path) -> None:
-    sounds(tmp_path, "a.wav")
+def test_missing_audio_files_are_counted(tmp_path: Path) -> None:
+    write_empty(tmp_path, "a.wav")
+    assert "this is a folder (expected a manifest)" in manifest_error(tmp_path).message
     names = ["a.wav", "b.wav", "c.wav", "b.wav", "d\0.wav", "."]
     path = manifest(tmp_path, *({"audio": name, "text": "x"} for name in names))
-    error = complaint(path)
+    error = manifest_error(path)
     assert error.message.startswith(f"{path}:2: audio file not found: {tmp_path / 'b.wav'}")
     assert "(4 of 5 files are missing)" in error.message
-
-
-def test_a_name_that_no_file_can_have_is_missing(tmp_path: Path) -> None:
-    path = tmp_path / "train.jsonl"
-    path.write_text(json.dumps({"audio": "a" * 5000 + ".wav", "text": "go"}) + "\n")
-    with pytest.raises(UserError, match="audio file not found"):
-        read_utterances(path)
-
-
-def test_missing_and_empty_manifests(tmp_path: Path) -> None:
-    assert "file not found" in complaint(tmp_path / "train.jsonl").message
-    assert "the file is empty" in complaint(manifest(tmp_path)).message
-    assert "this is a folder (expected a manifest)" in complaint(tmp_path).message
 
 
 # --- writing
@@ -256,11 +206,11 @@ def utterances(draw: st.DrawFn) -> Utterance:
 
 
 @given(written=st.lists(utterances(), min_size=1, max_size=5))
-def test_what_is_written_is_read(
+def test_round_trip_of_manifests(
     tmp_path_factory: pytest.TempPathFactory, written: list[Utterance]
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "written"
-    sounds(folder, "a.wav", "ä b/'c\".flac")
+    write_empty(folder, "a.wav", "ä b/'c\".flac")
     here = [replace(utterance, audio=folder / utterance.audio) for utterance in written]
     write_manifest(here, folder / "train.jsonl")
     assert read_utterances(folder / "train.jsonl") == here
@@ -269,7 +219,7 @@ def test_what_is_written_is_read(
 def test_paths_are_relative_to_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sounds(tmp_path, "sounds/a.wav", "lists/sub/b.wav", "c.wav")
+    write_empty(tmp_path, "sounds/a.wav", "lists/sub/b.wav", "c.wav")
     (tmp_path / "lists/d.wav").symlink_to(tmp_path / "c.wav")
     (tmp_path / "link").symlink_to(tmp_path / "lists")
     monkeypatch.chdir(tmp_path / "sounds")
@@ -288,7 +238,7 @@ def test_paths_are_relative_to_the_manifest(
     ] == [True] * 3
 
 
-def test_a_manifest_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_manifests_are_written_atomically(tmp_path: Path) -> None:
     path = manifest(tmp_path, {"audio": "a.wav", "text": "old"})
     before = path.read_bytes()
     with pytest.raises(ValueError):
@@ -297,3 +247,35 @@ def test_a_manifest_is_whole_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         write_manifest([Utterance(tmp_path / "a.wav", "new")], path)
     assert path.read_bytes() == before
+
+
+# --- word times
+
+WORDS = (SpokenWord("no", 0.5, 1.0), SpokenWord("yes", 1.25, 2.0), SpokenWord("no", 2.0, 2.5))
+WHOLE = Utterance(Path("a.wav"), "no yes no", "ann", start=3.0, end=7.0, words=WORDS)
+
+
+def test_suffixes_keep_the_times_in_the_file() -> None:
+    suffixes = list(split_at_words(WHOLE))
+    assert [suffix.text for suffix in suffixes] == ["no yes no", "yes no", "no"]
+    assert [suffix.start for suffix in suffixes] == [3.0, 4.25, 5.0]
+    in_file = [(word.word, 3 + word.start, 3 + word.end) for word in WORDS]
+    for suffix in suffixes:
+        assert (suffix.audio, suffix.speaker, suffix.end) == (Path("a.wav"), "ann", 7.0)
+        times = [
+            (word.word, suffix.start + word.start, suffix.start + word.end) for word in suffix.words
+        ]
+        assert times == in_file[-len(times) :]
+
+
+@pytest.mark.parametrize("words", [(), WORDS[:2]])
+def test_utterances_without_all_word_times_stay_whole(words: tuple[SpokenWord, ...]) -> None:
+    utterance = Utterance(Path("a.wav"), "no yes no", words=words)
+    assert list(split_at_words(utterance)) == [utterance]
+
+
+def test_predicted_word_times() -> None:
+    untimed = Utterance(Path("a.wav"), "no yes no")
+    assert with_word_times([untimed], [WORDS])[0].words == WORDS
+    assert with_word_times([untimed], [WORDS[:2]]) == [untimed], "other words were predicted"
+    assert with_word_times([WHOLE], [WORDS[:2]]) == [WHOLE], "it has word times already"

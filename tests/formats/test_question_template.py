@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.formats.question_template import QuestionTemplate, question_template
+from harken.formats.question_template import QuestionTemplate, question_template, title_of
 
 BORN = QuestionTemplate(before=("Where", "was"), after=("born?",))
 
@@ -15,15 +15,9 @@ BORN = QuestionTemplate(before=("Where", "was"), after=("born?",))
         (["Who is Ada?", "Who is Bob King?"], QuestionTemplate(before=("Who", "is"))),
         (["Ada of Leeds", "Bob of Leeds"], QuestionTemplate(after=("of", "Leeds"))),
         (["Where was Ada born?", "Who is Bob?", "x"], QuestionTemplate()),
-        (
-            ["Where was Ada born?", "Where was Ada born?"],
-            QuestionTemplate(),
-        ),
+        (["Where was Ada born?", "Where was Ada born?"], QuestionTemplate()),
         (["one", "one more"], QuestionTemplate()),  # a name has at least one word
-        (
-            ["a b c", "a b b c"],
-            QuestionTemplate(before=("a", "b")),
-        ),
+        (["a b c", "a b b c"], QuestionTemplate(before=("a", "b"))),
         (["愛因斯坦在哪裡出生?", "居里夫人在哪裡出生?"], QuestionTemplate()),
         ([], QuestionTemplate()),
     ],
@@ -71,3 +65,22 @@ def test_every_question_is_its_frame_about_its_name(
     if len(set(questions)) > 1:
         # At least what was put around them is found, unless a name could not spare it.
         assert len(frame.before) + len(frame.after) >= len(before) + len(after)
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("Ada Byron. Ada Byron was born in London .", "Ada Byron."),
+        ("J. R. R. Tolkien. Born in Bloemfontein, he wrote.", "J. R. R. Tolkien."),
+        ("Douglas P. Fry. Fry was born in Boston.", "Douglas P. Fry."),
+        ("Ole Ek, Jr. Born in Lund. He", "Ole Ek, Jr. Born in Lund."),
+        ("Лев Толстой. Родился в 1828", "Лев Толстой."),
+        ("No stop at all", ""),
+        ("At the very end.", ""),
+        ("Version 3.141 came. Then", "Version 3.141 came."),
+        ("long " * 16 + "name. Text", ""),
+        ("", ""),
+    ],
+)
+def test_title_at_the_start_of_a_text(text: str, title: str) -> None:
+    assert title_of(text) == title

@@ -1,10 +1,9 @@
-"""Sound files against libsndfile's own decoding, soxr and numbers known by hand."""
+"""Decoded audio against libsndfile, soxr and samples written by hand."""
 
 import io
 import struct
 import tracemalloc
 import wave
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,75 +15,17 @@ from harken.errors import UserError
 from harken.formats import sound
 from harken.formats.examples import Utterance
 from harken.formats.sound import (
-    Sounds,
-    name_of,
+    UtteranceSignals,
+    load_signal,
     read_sound,
     read_sound_stream,
-    signal_of,
+    segment_name,
     sound_rate,
     sound_seconds,
 )
-from harken.formats.sound_checks import ogg_checksum
+from small_sounds import KINDS, RATE, decoded, noise, packed, read, saved, sound_error, tone
 
-RATE = 16_000
-KINDS = {
-    "WAV": ("WAV", "PCM_16"),
-    "AIFF": ("AIFF", "PCM_16"),
-    "W64": ("W64", "PCM_16"),
-    "FLAC": ("FLAC", "PCM_16"),
-    "NIST": ("NIST", "PCM_16"),
-    "NIST ulaw": ("NIST", "ULAW"),
-    "VORBIS": ("OGG", "VORBIS"),
-    "OPUS": ("OGG", "OPUS"),
-    "MP3": ("MP3", "MPEG_LAYER_III"),
-}
-
-
-def tone(frames: int, rate: int = RATE, pitch: float = 211.0) -> np.ndarray:
-    return 0.5 * np.sin(2 * np.pi * pitch * np.arange(frames) / rate)
-
-
-def noise(frames: int) -> np.ndarray:
-    return 0.1 * np.random.default_rng(3).standard_normal(frames)
-
-
-def packed(samples: np.ndarray, rate: int = RATE, kind: str = "WAV", coding: str = "") -> bytes:
-    file = io.BytesIO()
-    form, usual = KINDS.get(kind, (kind, ""))
-    soundfile.write(file, samples, rate, format=form, subtype=coding or usual)
-    return file.getvalue()
-
-
-def saved(folder: Path, content: bytes, name: str = "sound.wav") -> Path:
-    path = folder / name
-    path.write_bytes(content)
-    return path
-
-
-def read(content: bytes, rate: int = RATE) -> np.ndarray:
-    return read_sound_stream(io.BytesIO(content), rate=rate)
-
-
-class Sequential(soundfile.SoundFile):
-    def seekable(self) -> bool:
-        return False
-
-
-def decoded(content: bytes) -> np.ndarray:
-    """What libsndfile alone returns of a file in one call."""
-    with Sequential(io.BytesIO(content)) as file:
-        return np.asarray(file.read(file.frames, dtype="float32", always_2d=True))
-
-
-def complaint(content: bytes, **options: float) -> UserError:
-    with pytest.raises(UserError) as caught:
-        read_sound_stream(io.BytesIO(content), name="it.wav", **{"rate": RATE, **options})
-    assert caught.value.message.startswith("it.wav: ") and "\n" not in str(caught.value)
-    assert "expected" in caught.value.message and caught.value.fix
-    return caught.value
-
-
-# --- what is read
+# --- formats
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -127,15 +68,15 @@ def test_numbers_of_the_standard_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("place", [(0, 9001), (7, 9001), (0, 13), (3331, 7773), (9000, 9001)])
-def test_a_segment_is_a_part_of_the_whole(
-    tmp_path: Path, kind: str, place: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("segment", [(0, 9001), (7, 9001), (0, 13), (3331, 7773), (9000, 9001)])
+def test_segments_equal_slices_of_the_signal(
+    tmp_path: Path, kind: str, segment: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """libsndfile seeks inexactly in MP3 and Ogg."""
     path = saved(tmp_path, packed(noise(9001), kind=kind))
     whole = read_sound(path, rate=RATE)
     monkeypatch.setattr(sound, "BLOCK", 1013)
-    first, last = place
+    first, last = segment
     part = read_sound(path, rate=RATE, start=first / RATE, end=last / RATE)
     np.testing.assert_array_equal(part, whole[first:last])
 
@@ -144,20 +85,20 @@ def test_names_of_segments(tmp_path: Path) -> None:
     path = saved(tmp_path, packed(noise(2 * RATE)), "talk.wav")
     for start, end in [(0.0, None), (0.25, None), (0.0, 1.5), (0.1, 0.7)]:
         utterance = Utterance(audio=path, text="so", start=start, end=end)
-        signal = signal_of(name_of(utterance), RATE, 10.0)
-        np.testing.assert_array_equal(signal, Sounds([utterance], RATE, 10.0)[0])
+        signal = load_signal(segment_name(utterance), RATE, 10.0)
+        np.testing.assert_array_equal(signal, UtteranceSignals([utterance], RATE, 10.0)[0])
         assert len(signal) == round(((2.0 if end is None else end) - start) * RATE)
-    assert name_of(Utterance(audio=path, text="so")) == str(path)
-    assert name_of(Utterance(audio=path, text="so", end=1.5)) == f"{path}#t=0.0,1.5"
+    assert segment_name(Utterance(audio=path, text="so")) == str(path)
+    assert segment_name(Utterance(audio=path, text="so", end=1.5)) == f"{path}#t=0.0,1.5"
     for wrong in ["#t=3,4", "#t=1,0.5", "#t=-1", "#s=1,2", "#t=1,2,3", f"#t={'9' * 400}"]:
         with pytest.raises(UserError):
-            signal_of(f"{path}{wrong}", RATE, 10.0)
+            load_signal(f"{path}{wrong}", RATE, 10.0)
     odd = path.rename(tmp_path / "talk.wav#t=1")
-    assert len(signal_of(str(odd), RATE, 10.0)) == 2 * RATE
+    assert len(load_signal(str(odd), RATE, 10.0)) == 2 * RATE
 
 
 @pytest.mark.parametrize("rate", [8_000, 11_025, 44_100, 96_000])
-def test_block_by_block_as_soxr_at_once(rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resampling_in_blocks_equals_soxr(rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sound, "BLOCK", 1013)
     content = packed(tone(7 * 1013 + 5, rate), rate)
     theirs = soxr.resample(decoded(content)[:, 0], rate, RATE, quality="HQ")
@@ -165,8 +106,7 @@ def test_block_by_block_as_soxr_at_once(rate: int, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("rate", [8_000, 44_100, 96_000])
-def test_a_tone_stays_that_tone(rate: int) -> None:
-    """Against the sine itself; a filter has less to look at near the two ends."""
+def test_resampled_tone(rate: int) -> None:
     ours = read(packed(tone(rate, rate), rate, coding="FLOAT"))
     assert len(ours) == RATE
     np.testing.assert_allclose(ours[800:-800], tone(RATE)[800:-800], rtol=0, atol=1e-4)
@@ -174,7 +114,7 @@ def test_a_tone_stays_that_tone(rate: int) -> None:
 
 def test_one_sample() -> None:
     assert read(packed(np.array([0.25]))).tolist() == [0.25]
-    assert "at least 1/16000 s" in complaint(packed(np.array([0.25]), 96_000)).message
+    assert "at least 1/16000 s" in sound_error(packed(np.array([0.25]), 96_000)).message
 
 
 # --- NIST SPHERE
@@ -221,13 +161,8 @@ def test_every_byte_of_mu_law() -> None:
     byte = ~np.arange(256, dtype=np.uint8)
     size, steps = (byte >> 4) & 7, (byte & 15).astype(np.int32)
     heights = ((33 + 2 * steps) * 2**size - 33) * 4
-    content = sphere(
-        bytes(range(256)),
-        sample_count=256,
-        sample_n_bytes=1,
-        sample_byte_format="-s1 1",
-        sample_coding="-s4 ulaw",
-    )
+    sizes = {"sample_count": 256, "sample_n_bytes": 1, "sample_byte_format": "-s1 1"}
+    content = sphere(bytes(range(256)), **sizes, sample_coding="-s4 ulaw")
     np.testing.assert_array_equal(read(content), np.where(byte & 128, -heights, heights) / 2**15)
 
 
@@ -249,139 +184,9 @@ def test_every_byte_of_mu_law() -> None:
     ids=range(11),
 )
 def test_wrong_sphere_headers(content: bytes) -> None:
-    complaint(content)
-
-
-def test_compressed_sphere_names_the_tool() -> None:
-    error = complaint(sphere(sample_coding="-s26 pcm,embedded-shorten-v2.00"))
-    assert "sph2pipe" in error.fix
-
-
-# --- the damage table: no damaged file is read as a shorter sound
-
-HOLE = 500  # bytes
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "truncated": lambda content: content[: len(content) // 2],
-    "last byte missing": lambda content: content[:-1],
-    "hole": lambda content: content[: len(content) // 2] + content[len(content) // 2 + HOLE :],
-}
-WITHIN: dict[str, Callable[[bytes], bytes]] = {
-    "zeros": lambda content: _overwritten(content, bytes(HOLE)),
-    "noise": lambda content: _overwritten(content, np.random.default_rng(1).bytes(HOLE)),
-}
-
-
-def _overwritten(content: bytes, piece: bytes) -> bytes:
-    middle = len(content) // 2
-    return content[:middle] + piece + content[middle + len(piece) :]
-
-
-@pytest.mark.parametrize("damage", [*DAMAGES, *WITHIN])
-@pytest.mark.parametrize("kind", KINDS)
-def test_damage(kind: str, damage: str) -> None:
-    """PCM has no checksums: bytes that were overwritten are other samples."""
-    content = packed(noise(48_000), kind=kind)
-    assert len(read(content)) == 48_000
-    damaged = (DAMAGES | WITHIN)[damage](content)
-    if damage in WITHIN and kind in ("WAV", "AIFF", "W64", "NIST", "NIST ulaw"):
-        assert len(read(damaged)) == 48_000
-    else:
-        complaint(damaged)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_beginning_of_a_file_is_read(kind: str) -> None:
-    content = packed(noise(5003), kind=kind)
-    last = len(content) - 1
-    for length in [*range(0, 60, 7), *range(61, last, last // 53), last - 1, last]:
-        complaint(content[:length])
-
-
-@pytest.mark.parametrize("kind", ["VORBIS", "OPUS", "FLAC"])
-def test_every_changed_byte_is_found(kind: str) -> None:
-    """libsndfile alone leaves damaged pages of Ogg out, and returns fewer samples."""
-    content = packed(noise(10_007), kind=kind)
-    # A FLAC file begins with comments, which have no checksum.
-    for place in range(500, len(content), 307):
-        complaint(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
-
-
-def pages_of_stream(content: bytes, stream: int) -> list[bytes]:
-    """The pages of an Ogg file with another number of their stream, and valid checksums."""
-    starts = [place for place in range(len(content)) if content.startswith(b"OggS", place)]
-    pages = []
-    for start, end in zip(starts, [*starts[1:], None], strict=True):
-        page = content[start:end]
-        page = page[:14] + struct.pack("<I", stream) + page[18:]
-        pages.append(page[:22] + struct.pack("<I", ogg_checksum(page)) + page[26:])
-    return pages
-
-
-def test_pages_that_are_missing_or_foreign() -> None:
-    content = packed(noise(50_021), kind="VORBIS")
-    pages = pages_of_stream(content, 7)
-    assert len(read(b"".join(pages))) == 50_021
-    complaint(b"".join(pages[:3] + pages[4:]))
-    assert "end-of-stream" in complaint(b"".join(pages[:4])).message
-    assert "several Ogg streams" in complaint(b"".join(pages + pages_of_stream(content, 8))).message
-
-
-def with_data_length(content: bytes, length: int) -> bytes:
-    place = content.index(b"data") + 4
-    return content[:place] + struct.pack("<I", length) + content[place + 4 :]
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("length", [0xFFFFFFFF, 0x80000000, 0x7FFFF000])
-def test_the_length_of_a_streamed_wav(length: int, channels: int) -> None:
-    """As ffmpeg, arecord and sox write it to a pipe; the sound goes on to the end."""
-    content = packed(np.stack([tone(1009)] * channels, 1))
-    streamed = with_data_length(content, length // (2 * channels) * 2 * channels)
-    np.testing.assert_array_equal(read(streamed), read(content))
-
-
-def test_lengths() -> None:
-    content = packed(tone(8_000))
-    assert "expected 16,000 bytes of audio, got 8,000" in complaint(content[: 44 + 8_000]).message
-    assert "expected length 16,000 in the header" in complaint(with_data_length(content, 0)).message
-    after = content + b"LIST" + struct.pack("<I", 10_000) + b"half a list"
-    assert len(read(after)) == 8_000
-    flac = bytearray(packed(tone(1009), kind="FLAC"))
-    flac[22:26] = bytes(4)
-    assert "no number of samples" in complaint(bytes(flac)).message
-    flac[22:26] = struct.pack(">I", 1010)
-    complaint(bytes(flac))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "the file is empty (expected WAV, AIFF, W64, FLAC, Ogg"),
-        (b"hello, I am text\n", "the file starts with b'hello, I am "),
-        (b"RIFF\0\0\0\0AVI LIST", "the file starts with"),
-        (packed(tone(1009), kind="RF64", coding="PCM_16"), "the file starts with b'RF64"),
-        (packed(tone(1009), kind="AU", coding="PCM_16"), "the file starts with"),
-        (b"ID3\3\0\0\0\0\0\x0a" + bytes(10) + packed(tone(1009)), "continues as WAV"),
-        (packed(np.zeros(0)), "no sound"),
-        (packed(np.zeros((7, 33))), "expected 1 to 32 channels, got 33"),
-        (packed(tone(1009), 999), "expected 1000 to 768000 Hz, got 999 Hz"),
-        (packed(tone(1009), 768_001), "got 768001 Hz"),
-        (packed(tone(1009))[:20] + bytes(24), "no sound data"),
-        (packed(tone(1009)).replace(b"fmt ", b"fmt_"), "libsndfile cannot decode it"),
-        (packed(tone(1009))[:12] + b"junk\0\0\0\0" * 2000, "more than 1000 chunks"),
-    ],
-    ids=range(13),
-)
-def test_unreadable_files(content: bytes, message: str) -> None:
-    assert message in complaint(content).message
-
-
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e30, -1e6])
-def test_invalid_samples(wrong: float) -> None:
-    samples = np.stack([tone(1009)] * 2, 1)
-    samples[503, 1] = wrong
-    assert "invalid sample after 0.000 s" in complaint(packed(samples, coding="FLOAT")).message
-    assert read(packed(3 * tone(1009), coding="FLOAT")).max() > 1.4
+    sound_error(content)
+    shorten = sphere(sample_coding="-s26 pcm,embedded-shorten-v2.00")
+    assert "sph2pipe" in sound_error(shorten).fix
 
 
 # --- segments and limits
@@ -411,7 +216,7 @@ def test_limits_of_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sound, "MAX_STREAM", path.stat().st_size)
     read_sound_stream(io.BytesIO(path.read_bytes()), rate=RATE)
     monkeypatch.setattr(sound, "MAX_STREAM", path.stat().st_size - 1)
-    assert "expected at most 16,043 bytes" in complaint(path.read_bytes()).message
+    assert "expected at most 16,043 bytes" in sound_error(path.read_bytes()).message
 
 
 def peak(path: Path, **options: float) -> int:
@@ -465,11 +270,3 @@ def test_too_many_samples_are_refused_by_the_header(
     monkeypatch.setattr(soundfile.SoundFile, "read", None)
     with pytest.raises(UserError, match="8 channels at 655350 Hz has too many samples"):
         read_sound(path, rate=RATE)
-
-
-def test_what_is_not_a_file(tmp_path: Path) -> None:
-    for path in (tmp_path / "a.wav", tmp_path / "a\0.wav", saved(tmp_path, b"") / "a.wav"):
-        with pytest.raises(UserError, match=r"file not found \(expected an audio file"):
-            read_sound(path, rate=RATE)
-    with pytest.raises(UserError, match=r"this is a folder \(expected an audio file"):
-        sound_seconds(tmp_path)

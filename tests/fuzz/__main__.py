@@ -32,20 +32,14 @@ import torch
 from fuzz import folders, media, tables, tokenizer_files
 from harken.cli.main import is_out_of_memory
 from harken.errors import HarkenError
-from harken.formats import picture
+from harken.formats import image_file
 
 MAX_SECONDS = 20.0  # of a processor, for one mutant
 MAX_WAIT = 120.0  # seconds after which a mutant that computes nothing is stopped
 MAX_BYTES = 2**31
-EVENTS = (
-    "pickle.find_class",
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.fork",
-    "socket.connect",
-    "ctypes.dlopen",
+EVENTS = (  # of `sys.addaudithook`
+    *("pickle.find_class", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"),
+    *("os.fork", "socket.connect", "ctypes.dlopen"),
 )
 Runner = Callable[[random.Random], None]
 
@@ -55,16 +49,16 @@ def runners(folder: Path, kinds: list[str]) -> dict[str, Runner]:
     found: dict[str, Runner] = {}
     data = tables.make_data(folder / "data")
     sounds = {kind: media.sound(kind) for kind in media.SOUNDS}
-    pictures = {kind: media.picture(kind) for kind in media.PICTURES}
+    images = {kind: media.image(kind) for kind in media.IMAGES}
     arrays = media.arrays()
 
     def run_sound(rng: random.Random, kind: str) -> None:
         mutant = media.mutate_sound(kind, sounds[kind], rng)
         media.read_mutated_sound(mutant, folder / "sound.wav", rng)
 
-    def run_picture(rng: random.Random, kind: str) -> None:
-        mutant = media.mutate_picture(kind, pictures[kind], rng)
-        media.read_mutated_picture(mutant, folder / "picture.png", rng)
+    def run_image(rng: random.Random, kind: str) -> None:
+        mutant = media.mutate_image(kind, images[kind], rng)
+        media.read_mutated_image(mutant, folder / "image.png", rng)
 
     def run_array(rng: random.Random) -> None:
         name = rng.choice(sorted(arrays))
@@ -72,7 +66,7 @@ def runners(folder: Path, kinds: list[str]) -> dict[str, Runner]:
         media.read_mutated_array(name, mutant, folder / "array.npz")
 
     found |= {kind: partial(run_sound, kind=kind) for kind in sounds}
-    found |= {kind: partial(run_picture, kind=kind) for kind in pictures}
+    found |= {kind: partial(run_image, kind=kind) for kind in images}
     found["npz"] = run_array
     found["conllu"] = lambda rng: tables.run_conllu(data, rng)
     found["tsv"] = lambda rng: tables.run_tsv(data, rng)
@@ -89,7 +83,7 @@ def runners(folder: Path, kinds: list[str]) -> dict[str, Runner]:
 
 
 KINDS = (
-    *(*media.SOUNDS, *media.PICTURES, "npz"),
+    *(*media.SOUNDS, *media.IMAGES, "npz"),
     *("conllu", "tsv", "jsonl", "recipe", "tokenizer", "huggingface", "run"),
 )
 
@@ -174,7 +168,7 @@ def main() -> None:
     parser.add_argument("--progress", type=Path, help="file that names the mutant that runs")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    picture.MAX_PIXELS = media.MAX_PIXELS
+    image_file.MAX_PIXELS = media.MAX_PIXELS
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.chdir(folder)

@@ -23,18 +23,21 @@ from harken.recipe import load_recipe
 from harken.training.checkpoint import write_digests
 from harken.training.signals import Interrupted
 
+SIZES = {
+    "vocab_size": 300,
+    "hidden_size": 12,
+    "intermediate_size": 10,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 40,
+}
 FAMILIES: dict[str, dict[str, Any]] = {
     "bert": {
         "model_type": "bert",
-        "vocab_size": 300,
-        "hidden_size": 12,
-        "intermediate_size": 10,
-        "num_hidden_layers": 2,
+        **SIZES,
         "num_attention_heads": 3,
-        "max_position_embeddings": 40,
+        "type_vocab_size": 2,
         "hidden_act": "gelu",
         "layer_norm_eps": 1e-12,
-        "type_vocab_size": 2,
     },
     "gpt2": {
         "model_type": "gpt2",
@@ -50,13 +53,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
     "llama": {
         "model_type": "llama",
-        "vocab_size": 300,
-        "hidden_size": 12,
-        "intermediate_size": 10,
-        "num_hidden_layers": 2,
+        **SIZES,
         "num_attention_heads": 6,
         "num_key_value_heads": 3,
-        "max_position_embeddings": 40,
         "rms_norm_eps": 1e-6,
         "rope_theta": 10000.0,
         "tie_word_embeddings": False,

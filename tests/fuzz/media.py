@@ -1,4 +1,4 @@
-"""Sound, pictures and arrays: whole files, and mutations that know their formats."""
+"""Sound, images and arrays: whole files, and mutations that know their formats."""
 
 import io
 import random
@@ -14,22 +14,23 @@ import soundfile
 from PIL import Image
 
 from fuzz.mutators import HUGE, mutate_bytes, mutate_parts
-from harken.formats.arrays import read_maps, read_pictures
-from harken.formats.picture import decode_image, image_size, read_image
-from harken.formats.sound import read_sound, read_sound_stream, sound_seconds
-from harken.formats.sound_checks import OGG_PAGE, ogg_checksum
+from harken.formats.arrays import read_feature_maps, read_image_array
+from harken.formats.image_file import decode_image, image_size, read_image
+from harken.formats.sound import (
+    OGG_PAGE,
+    ogg_checksum,
+    read_sound,
+    read_sound_stream,
+    sound_seconds,
+)
 
 SOUNDS = {
-    "WAV": ("WAV", "PCM_16"),
-    "AIFF": ("AIFF", "PCM_16"),
-    "W64": ("W64", "PCM_16"),
-    "FLAC": ("FLAC", "PCM_16"),
-    "NIST": ("NIST", "PCM_16"),
+    **{kind: (kind, "PCM_16") for kind in ("WAV", "AIFF", "W64", "FLAC", "NIST")},
     "VORBIS": ("OGG", "VORBIS"),
     "OPUS": ("OGG", "OPUS"),
     "MP3": ("MP3", "MPEG_LAYER_III"),
 }
-PICTURES: dict[str, dict[str, object]] = {
+IMAGES: dict[str, dict[str, object]] = {
     "PNG": {},
     "JPEG": {"progressive": True, "exif": b"Exif\0\0MM\0*\0\0\0\x08\0\1\1\x12\0\3\0\0\0\1\0\6"},
     "GIF": {},
@@ -100,14 +101,14 @@ def read_mutated_sound(data: bytes, path: Path, rng: random.Random) -> None:
     assert 0 < len(samples) <= MAX_SECONDS * RATE + 1 and np.isfinite(samples).all()
 
 
-def picture(kind: str) -> bytes:
+def image(kind: str) -> bytes:
     pixels = np.random.default_rng(5).integers(0, 256, (13, 17, 3), dtype=np.uint8)
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind, **PICTURES[kind])
+    Image.fromarray(pixels).save(file, kind, **IMAGES[kind])
     return file.getvalue()
 
 
-def mutate_picture(kind: str, good: bytes, rng: random.Random) -> bytes:
+def mutate_image(kind: str, good: bytes, rng: random.Random) -> bytes:
     match rng.randrange(10):
         case 0 | 1:
             data = mutate_parts(good, _part_starts(kind, good), rng)
@@ -156,7 +157,7 @@ def _with_chunk_checksums(data: bytes) -> bytes:
     return bytes(fixed)
 
 
-def read_mutated_picture(data: bytes, path: Path, rng: random.Random) -> None:
+def read_mutated_image(data: bytes, path: Path, rng: random.Random) -> None:
     channels, size = rng.choice([1, 3]), rng.choice([None, (7, 5), (31, 3)])
     options = {"channels": channels, "size": size}
     if rng.random() < 0.5:
@@ -170,7 +171,7 @@ def read_mutated_picture(data: bytes, path: Path, rng: random.Random) -> None:
 
 
 def arrays() -> dict[str, bytes]:
-    """Pictures and maps as .npy and .npz, packed and not."""
+    """Images and maps as .npy and .npz, packed and not."""
     pixels = np.random.default_rng(5).integers(0, 256, (3, 5, 7, 3), dtype=np.uint8)
     maps = pixels.astype(np.float32)
     found = {}
@@ -223,5 +224,5 @@ def _mutate_npy(good: bytes, rng: random.Random) -> bytes:
 
 def read_mutated_array(name: str, data: bytes, path: Path) -> None:
     path.write_bytes(data)
-    array = read_pictures(path) if name.startswith("images") else read_maps(path)
+    array = read_image_array(path) if name.startswith("images") else read_feature_maps(path)
     array.take(range(min(len(array), 2)))

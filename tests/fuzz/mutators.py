@@ -13,23 +13,9 @@ HUGE = (0, 1, 0x7F, 0x3FF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0
 INTEGERS = (-1, *HUGE, 3, 2**20, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64, 10**30, 10**400)
 FLOATS = (0.0, -0.0, 1e-300, 1e-9, 0.5, 1.5, 1e9, 1e18, 1e308, -1e308)
 STRINGS = (
-    "",
-    " ",
-    "\0",
-    "a" * 5000,
-    "a" * 300_000,
-    "../../../etc/passwd",
-    "/dev/zero",
-    "~",
-    "-",
-    "\u202e\u0000\ufffe",
-    "e\u0301\u0301\u0301",
-    "𝕏" * 300,
-    "true",
-    "1e999",
-    "(a+)+$",
-    "<script>alert(1)</script>",
-    "${jndi:ldap://x}",
+    *("", " ", "\0", "a" * 5000, "a" * 300_000, "../../../etc/passwd", "/dev/zero", "~", "-"),
+    *("\u202e\u0000\ufffe", "e\u0301\u0301\u0301", "𝕏" * 300, "true", "1e999", "(a+)+$"),
+    *("<script>alert(1)</script>", "${jndi:ldap://x}"),
 )
 # White space, line ends, marks of direction and of byte order, which Unicode has many of.
 CHARACTERS = (

@@ -35,19 +35,15 @@ from harken.recipe import Recipe, load_recipe, task_of
 from harken.training.memory import TRAINING, check_model_size
 from harken.training.optimizer import scale_learning_rates
 
-CONLLU = "\n".join(
-    [
-        "# text = They ducks.",
-        "1\tThey\tthey\tPRON\tPRP\t_\t2\tnsubj\t_\t_",
-        "2-3\tducks.\t_\t_\t_\t_\t_\t_\t_\t_",
-        "2\tducks\tduck\tNOUN\tNNS\t_\t0\troot\t_\t_",
-        "2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_",
-        "3\t.\t.\tPUNCT\t.\t_\t2\tpunct\t_\t_",
-        "",
-        "1\tNo\tno\tINTJ\tUH\t_\t0\troot\t_\t_",
-        "",
-    ]
-)
+CONLLU = """# text = They ducks.
+1\tThey\tthey\tPRON\tPRP\t_\t2\tnsubj\t_\t_
+2-3\tducks.\t_\t_\t_\t_\t_\t_\t_\t_
+2\tducks\tduck\tNOUN\tNNS\t_\t0\troot\t_\t_
+2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_
+3\t.\t.\tPUNCT\t.\t_\t2\tpunct\t_\t_
+
+1\tNo\tno\tINTJ\tUH\t_\t0\troot\t_\t_
+"""
 TAGGED = "the\tO\nduck\tB-bird\n\t\nswims\tO\n"
 QUESTIONS = "where is it?\there\nwho is she?\tAda\nwhat?\tan answer\n" * 3
 MANIFEST_TSV = (
@@ -55,20 +51,9 @@ MANIFEST_TSV = (
 )
 CAPTIONS_TSV = "0.png\ttwo ducks\n1.png\ta bird\n0.png\ta pair\n"
 TOKENS_TSV = "0.png#0\ttwo ducks\n1.png#0\ta bird\n0.png#1\ta pair\n"
-MANIFEST = [
-    {
-        "audio": f"{number}.wav",
-        "text": "go on",
-        "speaker": "ann",
-        "start": 0.0,
-        "end": 0.5,
-        "words": [
-            {"word": "go", "start": 0.0, "end": 0.2},
-            {"word": "on", "start": 0.2, "end": 0.4},
-        ],
-    }
-    for number in (0, 1, 2, 3)
-]
+WORDS = [{"word": "go", "start": 0.0, "end": 0.2}, {"word": "on", "start": 0.2, "end": 0.4}]
+SPOKEN = {"text": "go on", "speaker": "ann", "start": 0.0, "end": 0.5, "words": WORDS}
+MANIFEST = [{"audio": f"{number}.wav", **SPOKEN} for number in range(4)]
 CAPTIONS = [{"image": f"{number}.png", "captions": ["two ducks", "a pair"]} for number in range(4)]
 ROWS = [
     {"index": number, "caption": "two ducks", "boxes_xywh": [[1, 2, 3, 4], [5, 6, 7, 8.5]]}
@@ -273,7 +258,7 @@ def run_tsv(folder: Path, rng: random.Random) -> None:
             read_captions(_write(path, mutate_lines(TOKENS_TSV, rng), rng))
         case 5:
             other = folder / "mutant.links"
-            pairs = read_parallel(folder / "text.txt", folder / "text.txt").pairs
+            pairs = read_parallel(folder / "text.txt", folder / "text.txt")
             links = "\n".join(["1-1 2p2"] * len(pairs))
             read_links(_write(other, mutate_lines(links, rng), rng), pairs)
         case 6:
@@ -297,7 +282,7 @@ def _run_kaldi(folder: Path, rng: random.Random) -> None:
 
 
 def run_jsonl(folder: Path, rng: random.Random) -> None:
-    """Manifests of speech, captions of pictures, and COCO's one object."""
+    """Manifests of speech, captions of images, and COCO's one object."""
     choice = rng.randrange(4)
     if choice == 3:
         path = folder / "mutant.json"

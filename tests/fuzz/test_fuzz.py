@@ -2,7 +2,7 @@
 
 The mutants run in worker processes (`fuzz/__main__.py`) that import everything once and whose
 memory and time are limited, so that a crash, a hang or a decompression bomb fails the test and not
-the suite. Sounds, pictures and arrays have 1,000 mutants per format. `HARKEN_FUZZ=2000` runs more.
+the suite. Audio, images and arrays have 1,000 mutants per format. `HARKEN_FUZZ=2000` runs more.
 """
 
 import json
@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from fuzz.media import PICTURES, SOUNDS
+from fuzz.media import IMAGES, SOUNDS
 
 COUNT = int(os.environ.get("HARKEN_FUZZ", "500"))
 WORKERS = {
-    "media": (*SOUNDS, *PICTURES, "npz"),
+    "media": (*SOUNDS, *IMAGES, "npz"),
     "tables": ("conllu", "tsv", "jsonl", "recipe"),
     "models": ("tokenizer", "huggingface"),
     "runs": ("run",),
 }
-MAX_MEDIA_GROWTH = 64 * 2**20  # bytes of memory that damaged sounds and pictures may take
+MAX_MEDIA_GROWTH = 64 * 2**20  # bytes of memory that damaged sounds and images may take
 MAX_PEAK = 2**31
 
 

@@ -5,21 +5,18 @@ import random
 from functools import cache
 from pathlib import Path
 
-from tokenizers import (
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from fuzz.mutators import STRINGS, json_text, mutate_bytes, mutate_tree
-from harken.encode.subwords import BytePairConfig, CharactersConfig, UnigramConfig, WordsConfig
+from harken.encode.subwords import (
+    BytePairConfig,
+    CharactersConfig,
+    UnigramConfig,
+    WholeWordsConfig,
+    WordsConfig,
+)
 from harken.encode.tokenizer_file import load_tokenizer, tokenizer_errors
 from harken.encode.vocabulary import Vocabulary
-from harken.encode.whole_words import WholeWordsConfig
 
 CORPUS = ["the bank of a river", "a duck swims", "born in 1815 (in Paris)", "é ü 😀"] * 3
 LLAMA3 = (

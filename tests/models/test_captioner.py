@@ -1,4 +1,4 @@
-"""Pictures and maps through every front and decoder; the RNN against the sources' sum over x, y."""
+"""Images and maps through every front and decoder; the RNN against the sources' sum over x, y."""
 
 import pytest
 import torch

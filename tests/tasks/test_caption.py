@@ -11,7 +11,7 @@ from harken import config
 from harken.cli.main import main
 from harken.decode.stepper import TokenHypothesis
 from harken.errors import UserError
-from harken.formats.arrays import read_pictures
+from harken.formats.arrays import read_image_array
 from harken.formats.captions import read_captions
 from harken.inspection.record import record
 from harken.pipeline import train
@@ -102,8 +102,8 @@ def test_training_on_files_equals_training_on_an_array(drawn: Path, tmp_path: Pa
     assert [prediction.confidence for prediction in by_file.predict(names)] == [
         prediction.confidence for prediction in by_row.predict(names)
     ]
-    stored = read_pictures(next((tmp_path / "files").rglob("pixels.npy")))
-    np.testing.assert_array_equal(stored.array, read_pictures(drawn / "test.npz").array)
+    stored = read_image_array(next((tmp_path / "files").rglob("pixels.npy")))
+    np.testing.assert_array_equal(stored.array, read_image_array(drawn / "test.npz").array)
 
 
 def test_feature_maps_with_names_and_lists(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_inspect_writes_pages_and_images(
     assert "Cross-attention: target tokens to image positions" in page
     example = run.attention(name)
     assert example is not None and example.views[0].picture is not None
-    pixels = read_pictures(drawn / "test.npz").take([1])[0]
+    pixels = read_image_array(drawn / "test.npz").take([1])[0]
     np.testing.assert_array_equal(example.views[0].picture.image, pixels)
     assert run.inputs(3) == [f"{drawn / 'dev.npz'}#{row}" for row in range(3)]
 

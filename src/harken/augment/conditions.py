@@ -20,15 +20,8 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 
-from harken.augment.interference import (
-    noise_gain,
-    pink_noise,
-    reverberate,
-    room_response,
-    spoken_part,
-)
+from harken.augment.waveform import noise_gain, pink_noise, reverberate, room_response, spoken_part
 from harken.config.spelling import nearest
 from harken.errors import UserError
 from harken.formats.examples import Utterance
@@ -98,25 +91,20 @@ def parse_condition(text: str) -> Condition:
     return Condition(kind, amount)
 
 
-class Scene(NamedTuple):
-    """A set of recordings, from which other speakers and other words are drawn."""
+class RecordingSet:
+    """A set of recordings, from which other speakers and other words are drawn.
 
-    signals: Sequence[Signal]
-    utterances: Sequence[Utterance]
-    speakers: Int[np.ndarray, "utterances"]  # a number per speaker
-    vocabulary: list[str]
-    rate: int
-    seed: int
+    `signals` may read a signal when it is accessed.
+    """
 
-
-def build_scene(
-    signals: Sequence[Signal], utterances: Sequence[Utterance], rate: int, seed: int
-) -> Scene:
-    """Index a set of recordings; `signals` may read a signal when it is accessed."""
-    assert len(signals) == len(utterances)
-    speakers = np.unique([utterance.speaker for utterance in utterances], return_inverse=True)[1]
-    vocabulary = sorted({word for utterance in utterances for word in utterance.text.split()})
-    return Scene(signals, utterances, speakers, vocabulary, rate, seed)
+    def __init__(
+        self, signals: Sequence[Signal], utterances: Sequence[Utterance], rate: int, seed: int
+    ) -> None:
+        assert len(signals) == len(utterances)
+        self.signals, self.utterances, self.rate, self.seed = signals, utterances, rate, seed
+        speakers = [utterance.speaker for utterance in utterances]
+        self.speakers = np.unique(speakers, return_inverse=True)[1]  # a number per utterance
+        self.vocabulary = sorted({word for item in utterances for word in item.text.split()})
 
 
 def apply_condition(
@@ -127,61 +115,61 @@ def apply_condition(
     seed: int,
 ) -> tuple[list[Signal], list[Utterance]]:
     """Return the whole set under a condition."""
-    scene = build_scene(signals, utterances, rate, seed)
-    changed = [change_recording(condition, scene, index) for index in range(len(signals))]
+    corpus = RecordingSet(signals, utterances, rate, seed)
+    changed = [change_recording(condition, corpus, index) for index in range(len(signals))]
     return [signal for signal, _ in changed], [utterance for _, utterance in changed]
 
 
-def change_recording(condition: Condition, scene: Scene, index: int) -> tuple[Signal, Utterance]:
+def change_recording(
+    condition: Condition, corpus: RecordingSet, index: int
+) -> tuple[Signal, Utterance]:
     """Return one recording of the set under a condition."""
-    signal, utterance = scene.signals[index], scene.utterances[index]
-    random = keyed_rng("condition", condition.kind, scene.seed, index)
+    signal, utterance = corpus.signals[index], corpus.utterances[index]
+    random = keyed_rng("condition", condition.kind, corpus.seed, index)
     if condition.kind == "references":
-        return signal, _with_errors(utterance, condition.amount, scene.vocabulary, random)
+        return signal, _with_errors(utterance, condition.amount, corpus.vocabulary, random)
     if not signal.any() or condition == QUIET:
         return signal, utterance
     if condition.kind == "quiet":
         changed = signal * 10 ** (-condition.amount / 20)
     elif condition.kind == "reverb":
-        changed = reverberate(signal, room_response(condition.amount, scene.rate, random))
+        changed = reverberate(signal, room_response(condition.amount, corpus.rate, random))
     else:
-        noise = _noise(condition, scene, index, len(signal), random)
-        changed = signal + noise * noise_gain(condition.amount, signal, noise, scene.rate)
+        noise = _noise(condition, corpus, index, len(signal), random)
+        changed = signal + noise * noise_gain(condition.amount, signal, noise, corpus.rate)
     return within_range(changed).astype(np.float32), utterance
 
 
 def _noise(
-    condition: Condition, scene: Scene, index: int, size: int, random: np.random.Generator
+    condition: Condition, corpus: RecordingSet, index: int, size: int, random: np.random.Generator
 ) -> Signal:
     if condition.kind == "noise":
         return random.standard_normal(size)
     if condition.kind == "pink":
         return pink_noise(size, random)
     count = TALKERS if condition.kind == "babble" else 1
-    voices = list(islice(_other_voices(scene, index, random), count))
+    voices = list(islice(_other_voices(corpus, index, random), count))
     if not voices:
-        raise UserError(
-            f"condition {str(condition)!r}: no other utterance has sound (expected at least one)",
-            fix="add recordings to the set",
-        )
+        problem = "no other utterance has sound (expected at least one)"
+        raise UserError(f"condition {str(condition)!r}: {problem}", fix="add recordings to the set")
     starts = random.integers([len(voice) for voice in voices])
-    repeated = [
-        np.take(voice, np.arange(start, start + size), mode="wrap")
-        for voice, start in zip(voices, starts.tolist(), strict=True)
-    ]
-    together: Signal = np.stack(repeated).sum(axis=0)
-    return together
+    times = starts[:, None] + np.arange(size)
+    repeated = [voice.take(time, mode="wrap") for voice, time in zip(voices, times, strict=True)]
+    babble: Signal = np.stack(repeated).sum(axis=0)
+    return babble
 
 
-def _other_voices(scene: Scene, index: int, random: np.random.Generator) -> Iterator[Signal]:
+def _other_voices(
+    corpus: RecordingSet, index: int, random: np.random.Generator
+) -> Iterator[Signal]:
     """Yield the speech of other utterances in random order, with unit power."""
-    others = np.flatnonzero(scene.speakers != scene.speakers[index])
+    others = np.flatnonzero(corpus.speakers != corpus.speakers[index])
     if not len(others):
-        others = np.delete(np.arange(len(scene.speakers)), index)
+        others = np.delete(np.arange(len(corpus.speakers)), index)
     for other in random.permutation(others):
-        signal = scene.signals[other]
+        signal = corpus.signals[other]
         if signal.any():
-            yield spoken_part(signal, scene.rate)
+            yield spoken_part(signal, corpus.rate)
 
 
 def _with_errors(

@@ -1,10 +1,13 @@
-"""SpecAugment (Park et al., 2019): masks over time and frequency, and time warping.
+"""Augment log-mel features: SpecAugment (Park et al., 2019), and a random equalizer.
 
     warp        a point in time moves by up to `time_warp` frames; the length stays
     frequency   neighboring bands are replaced by their means over the utterance
     time        all bands of neighboring frames are replaced by their means
+    equalizer   frames[t, f] + strength * sum_{n = 0..waves} z_n cos(pi n (f + 1/2) / F)
 
-At least one frame and one band are left unchanged, and padding is never changed.
+At least one frame and one band are not masked, and padding is never changed. The equalizer draws
+z_n ~ N(0, 1) per utterance: a smooth frequency response, as of another microphone or voice, where
+n = 0 changes the loudness and n = 1 the tilt. Features normalized by `mean` lose it again.
 """
 
 from dataclasses import dataclass
@@ -99,3 +102,28 @@ def warped(
     fraction = torch.from_numpy(source % 1).to(frames)[:, :, None]
     before, after = (frames.gather(1, at[:, :, None].expand_as(frames)) for at in (left, right))
     return torch.lerp(before, after, fraction)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RandomEqualizerConfig:
+    """Random smooth changes of the spectrum."""
+
+    # standard deviation of each cosine, in the unit of the features; 0 disables the equalizer
+    strength: float = bounded(0.0, at_least=0.0, at_most=1000.0)
+    waves: int = bounded(4, at_least=0, at_most=1000)  # number of cosines after the constant
+
+
+def equalize(
+    frames: Float[Tensor, "B T F"],
+    present: Bool[Tensor, "B T"],
+    config: RandomEqualizerConfig,
+    random: np.random.Generator,
+) -> Float[Tensor, "B T F"]:
+    """Add a random curve over the bands to each utterance; padding stays as it is."""
+    if not config.strength:
+        return frames
+    positions = (np.arange(frames.shape[2]) + 0.5) / frames.shape[2]
+    waves = np.cos(np.pi * np.arange(config.waves + 1)[:, None] * positions)
+    drawn = random.normal(scale=config.strength, size=(len(frames), len(waves)))
+    curves = torch.from_numpy(drawn @ waves).to(frames)
+    return torch.where(present[:, :, None], frames + curves[:, None, :], frames)

@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
             f"--min-weight: expected more than 0 and at most 1, got {options.min_weight}",
             fix="choose another number",
         )
-    pairs = read_parallel(options.source, options.target, keep_blank=True).pairs
+    pairs = read_parallel(options.source, options.target, keep_blank=True)
     gold = read_links(options.links, pairs, options.first)
     loaded = load(options.folder, options.device)
     if loaded.recipe.task != "translate":

@@ -11,7 +11,7 @@ from threading import Thread
 from typing import BinaryIO, NamedTuple
 
 from harken.errors import UserError
-from harken.formats.text import STDIN, open_text, read_every_line, unpacked
+from harken.formats.text import STDIN, decompressed, iter_lines, open_text, read_lines
 
 BATCH_SIZE = 256  # lines per call of the model
 FILE_BATCH_SIZE = 16  # sounds or images per call
@@ -30,10 +30,9 @@ def line_chunks(name: str) -> Iterator[list[str] | Unreadable]:
         if name == "-":
             yield from stream_lines(_stdin())
             return
-        with open_text(Path(name)) as file:
-            lines = (line.text for line in read_every_line(file, Path(name)))
-            while chunk := list(islice(lines, BATCH_SIZE)):
-                yield chunk
+        lines = (line.text for line in read_lines(Path(name), keep_blank=True))
+        while chunk := list(islice(lines, BATCH_SIZE)):
+            yield chunk
     except (UserError, OSError) as error:
         yield Unreadable(name, error)
 
@@ -77,7 +76,7 @@ def stream_lines(file: BinaryIO) -> Iterator[list[str]]:
 
     def read() -> None:
         try:
-            for line in read_every_line(unpacked(file, STDIN), STDIN):
+            for line in iter_lines(decompressed(file, STDIN), STDIN):
                 slots.get()
                 lines.put(line.text)
             lines.put(EOFError())

@@ -10,7 +10,7 @@ from harken.cli.arguments import add_fields
 from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.manifest import read_utterances, split_at_words, with_word_times, write_manifest
-from harken.formats.sound import name_of
+from harken.formats.sound import segment_name
 from harken.formats.speech_folders import read_speech_folder, utterances_from_names
 from harken.synthetic.joined import JoinedConfig, write_joined
 
@@ -76,7 +76,7 @@ def make_suffixes(out: Path, *, manifest: Path, run: Path | None) -> list[Path]:
 
     utterances = read_utterances(manifest)
     if run is not None:
-        predictions = load(run, "auto").predict(list(map(name_of, utterances)), times=True)
+        predictions = load(run, "auto").predict(list(map(segment_name, utterances)), times=True)
         utterances = with_word_times(utterances, [prediction.words for prediction in predictions])
     if not any(utterance.words for utterance in utterances):
         raise UserError(

@@ -23,7 +23,7 @@ class License:
     address: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Item:
     """An address and the file or folder that is stored."""
 
@@ -41,7 +41,7 @@ class Item:
 
     @property
     def max_bytes(self) -> int:
-        """The limit of the download and of what it decompresses to."""
+        """The limit of the download and of the decompressed files."""
         return self.bytes if self.packing == "none" else self.bytes + self.bytes // 8 + EXTRA_BYTES
 
 
@@ -62,13 +62,10 @@ class Corpus:
 
 def _items(address: str, files: str, packing: Packing = "none") -> tuple[Item, ...]:
     """Return an item for each line of SHA-256, bytes and name; `{name}` is replaced in address."""
-    items = []
-    for sha256, size, name in map(str.split, files.strip().splitlines()):
-        url = address.format(name=name)
-        items.append(
-            Item(address=url, stored=name, sha256=sha256, bytes=int(size), packing=packing)
-        )
-    return tuple(items)
+    return tuple(
+        Item(address.format(name=name), name, sha256, int(size), packing)
+        for sha256, size, name in map(str.split, files.strip().splitlines())
+    )
 
 
 _LICENSES = "https://creativecommons.org/"

@@ -24,6 +24,7 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -78,25 +79,20 @@ class RetryPolicy:
     attempts: int = 5
 
 
-class _Temporary(Exception):
-    """A problem that another attempt may solve, after `after` seconds if the server says so."""
+class _TemporaryError(Exception):
+    """A problem that another attempt may solve, after `delay` seconds if the server says so."""
 
-    def __init__(self, why: str, after: float | None = None) -> None:
+    def __init__(self, why: str, delay: float | None = None) -> None:
         super().__init__(why)
-        self.after = after
+        self.delay = delay
 
 
 def download(
-    corpus: Corpus,
-    folder: Path,
-    *,
-    mirror: str | None = None,
-    retry: RetryPolicy,
-    listen: Listener,
+    corpus: Corpus, folder: Path, *, mirror: str | None = None, retry: RetryPolicy, listen: Listener
 ) -> list[Path]:
     """Return the files of a corpus in `folder`; download the missing ones."""
     addresses = {item: address_of(corpus, item, mirror) for item in corpus.items}
-    missing = [item for item in corpus.items if not _is_there(folder / item.stored, item)]
+    missing = [item for item in corpus.items if not _is_downloaded(folder / item.stored, item)]
     with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for item in missing:
@@ -142,19 +138,18 @@ def is_safe(address: str) -> bool:
 
 def _is_local(address: str) -> bool:
     host = urllib.parse.urlsplit(address).hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    with suppress(ValueError):  # a name
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
-def _is_there(path: Path, item: Item) -> bool:
-    if not path.exists():
-        return False
-    if (actual := digest(path)) != item.sha256:
-        message = f"{path}: there is something else (expected sha256 {item.sha256}, got {actual})"
+def _is_downloaded(path: Path, item: Item) -> bool:
+    if path.exists() and (actual := digest(path)) != item.sha256:
+        message = (
+            f"{path}: another file or folder is there (expected sha256 {item.sha256}, got {actual})"
+        )
         raise UserError(message, fix="remove it, or choose another folder")
-    return True
+    return path.exists()
 
 
 # --- network
@@ -172,12 +167,12 @@ def fetch(
             file.truncate()
             _attempt(address, file, name, max_bytes, retry, listen)
             return
-        except _Temporary as problem:
+        except _TemporaryError as problem:
             if attempt == retry.attempts:
                 message = f"{address}: no complete answer in {attempt} attempts ({problem})"
                 raise Failure(message, fix="run the same command again later") from problem
             doubled = retry.pause * 2 ** (attempt - 1)
-            pause = min(doubled if problem.after is None else problem.after, retry.max_pause)
+            pause = min(doubled if problem.delay is None else problem.delay, retry.max_pause)
             listen(Waiting(name, pause, str(problem)))
             time.sleep(pause)
 
@@ -194,7 +189,7 @@ def _attempt(
             try:
                 data = response.read1(CHUNK)
             except (OSError, http.client.HTTPException) as error:
-                raise _Temporary(_reason(error)) from error
+                raise _TemporaryError(_reason(error)) from error
             if not data:
                 break
             count += len(data)
@@ -202,7 +197,7 @@ def _attempt(
             file.write(data)
             listen(Received(name, count, total))
     if total is not None and count < total:
-        raise _Temporary(f"connection closed after {count:,} of {total:,} bytes")
+        raise _TemporaryError(f"connection closed after {count:,} of {total:,} bytes")
     file.flush()
 
 
@@ -226,16 +221,18 @@ def _open(address: str, retry: RetryPolicy) -> http.client.HTTPResponse:
         if error.code == 429 or error.code >= 500:
             after = error.headers.get("Retry-After", "").strip()
             seconds = float(after) if after.isdecimal() else None
-            raise _Temporary(f"the server answers {error.code} {error.reason}", seconds) from error
+            raise _TemporaryError(
+                f"the server answers {error.code} {error.reason}", seconds
+            ) from error
         message = f"{address}: expected the file, got {error.code} {error.reason}"
         raise Failure(message, fix=f"check the address; {ANOTHER_SERVER}") from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
             message = f"{address}: the certificate is not valid ({reason.verify_message})"
-            fix = "check that the clock and the certificates of this machine are correct"
+            fix = "check the clock and the certificates of this machine"
             raise Failure(message, fix=fix) from error
-        raise _Temporary(_reason(error)) from error
+        raise _TemporaryError(_reason(error)) from error
     if response.status != 200:
         response.close()
         raise Failure(f"{address}: expected the file, got {response.status}", fix=ANOTHER_SERVER)
@@ -274,8 +271,7 @@ def _store(packed: IO[bytes], path: Path, item: Item) -> None:
             is_gzip = item.packing == "gz"
             source = cast(IO[bytes], gzip.GzipFile(fileobj=packed)) if is_gzip else packed
             with replacing(path) as unfinished:
-                with unfinished.open("wb") as file:
-                    _copy(source, file, item.max_bytes)
+                _copy(source, unfinished, item.max_bytes)
                 _check_digest(unfinished, path, item)
     except BROKEN as error:
         raise BadDownload(f"{path}: damaged archive ({error})", fix=ANOTHER_SERVER) from error
@@ -283,7 +279,7 @@ def _store(packed: IO[bytes], path: Path, item: Item) -> None:
 
 def _unzip(packed: IO[bytes], folder: Path, item: Item) -> None:
     """Write the members that match FOLDER/PATTERN into one folder."""
-    pattern, left = PurePosixPath(item.members), item.max_bytes
+    pattern, remaining = PurePosixPath(item.members), item.max_bytes
     with zipfile.ZipFile(packed) as archive:
         members = archive.infolist()
         if len(members) > MAX_MEMBERS:
@@ -296,27 +292,25 @@ def _unzip(packed: IO[bytes], folder: Path, item: Item) -> None:
                 raise ValueError(f"the member {member.filename[:60]!r}")
             if member.flag_bits & 1:
                 raise ValueError("an encrypted member")
-            with archive.open(member) as source, (folder / path.name).open("xb") as file:
-                left -= _copy(source, file, left)
+            with archive.open(member) as source:
+                remaining -= _copy(source, folder / path.name, remaining)
 
 
-def _copy(source: IO[bytes], file: IO[bytes], max_bytes: int) -> int:
+def _copy(source: IO[bytes], path: Path, max_bytes: int) -> int:
+    """Write a stream to a file and return its size; ValueError if it is larger or damaged."""
     count = 0
-    while data := _read(source):
-        count += len(data)
-        if count > max_bytes:
-            raise ValueError(f"more than {max_bytes:,} bytes")
-        file.write(data)
-    return count
-
-
-def _read(source: IO[bytes]) -> bytes:
-    try:
-        return source.read(CHUNK)
-    except (
-        gzip.BadGzipFile
-    ) as error:  # a subclass of OSError, which would be reported as a full disk
-        raise ValueError(str(error)) from error
+    with path.open("wb") as file:
+        while True:
+            try:
+                data = source.read(CHUNK)
+            except gzip.BadGzipFile as error:  # an OSError, which would be reported as a full disk
+                raise ValueError(str(error)) from error
+            if not data:
+                return count
+            count += len(data)
+            if count > max_bytes:
+                raise ValueError(f"more than {max_bytes:,} bytes")
+            file.write(data)
 
 
 def _check_digest(unfinished: Path, path: Path, item: Item) -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from harken.config import bounded
-from harken.formats.picture import Fit
+from harken.formats.image_file import Fit
 
 MEAN = DEVIATION = 0.5
 MAX_SIDE = 2048  # pixels or cells

@@ -1,25 +1,28 @@
 """Fit a vocabulary of characters, words, or byte-pair or unigram subwords.
 
-All add a space before a text, start with the special tokens and fall back to bytes.
-
     characters   every character of the training texts; others in bytes
     words        the most frequent words, each with the space before it; others in characters
     bpe          byte-level byte-pair encoding
     unigram      byte-level unigram model; the fit of the library varies slightly between calls
+    whole_words  the most frequent words; others are <unknown>
 
-A run stores its fitted vocabulary, so resuming is exact with all of them.
+All start with the special tokens. Except for whole words, they add a space before a text and fall
+back to bytes. A run stores its fitted vocabulary, so resuming is exact with all of them.
+
+Whole words have no space before them, so that a masked word is the same after a space and after a
+bracket: "Ada (1815) was" -> Ada  (  1815  )  was. Decoding them does not restore the text.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-from typing import Literal
+from itertools import chain, islice
+from typing import Literal, NamedTuple
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from harken.config import bounded
-from harken.encode.tokenizer_file import CHARACTER, MAX_TOKEN_LENGTH, WORDS
+from harken.encode.tokenizer_file import CHARACTER, MAX_TOKEN_LENGTH, PUNCTUATION, WORDS
 from harken.encode.vocabulary import SPECIAL, UNKNOWN, Vocabulary
 
 BYTES = tuple(f"<0x{value:02X}>" for value in range(256))
@@ -32,6 +35,12 @@ def _frequent_characters(texts: Iterable[str]) -> list[str]:
     for text in texts:
         counts.update(text)
     return sorted(character for character, _ in counts.most_common(MAX_CHARACTERS))
+
+
+def _most_frequent_words(counts: Counter[str], size: int, min_count: int = 1) -> list[str]:
+    """Rank words by count; ties are broken by the word, so that a fit is deterministic."""
+    words = (word for word in counts if len(word) <= MAX_TOKEN_LENGTH and counts[word] >= min_count)
+    return sorted(words, key=lambda word: (-counts[word], word))[:size]
 
 
 def _without_merges(tokens: Iterable[str], pattern: str) -> Vocabulary:
@@ -72,13 +81,11 @@ class WordsConfig:
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
         splitter = pre_tokenizers.Split(Regex(WORDS), "isolated")
-        words: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for text in texts:
-            words.update(word for word, _ in splitter.pre_tokenize_str(f" {text}"))
-        # Ties in count are broken by the word, so that a fit is deterministic.
-        short = (word for word in words if len(word) <= MAX_TOKEN_LENGTH)
-        ranked = sorted(short, key=lambda word: (-words[word], word))[: self.vocab_size]
-        return _without_merges((*_frequent_characters(words), *ranked), WORDS)
+            counts.update(word for word, _ in splitter.pre_tokenize_str(f" {text}"))
+        words = _most_frequent_words(counts, self.vocab_size)
+        return _without_merges((*_frequent_characters(counts), *words), WORDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,3 +131,56 @@ def _fit_byte_level(
 
 
 TokenizerConfig = CharactersConfig | WordsConfig | BytePairConfig | UnigramConfig
+
+
+# --- whole words
+
+
+class Word(NamedTuple):
+    """A word and its position: text[start:stop]."""
+
+    text: str
+    start: int
+    stop: int
+
+
+def _splitter() -> pre_tokenizers.PreTokenizer:
+    """Split at white space, which is dropped, and around punctuation marks, which are words."""
+    return pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(PUNCTUATION), "isolated")]
+    )
+
+
+def split_words(text: str) -> list[Word]:
+    """Return the words of a text, one per token of `Vocabulary.encode`."""
+    return [Word(word, *span) for word, span in _splitter().pre_tokenize_str(text)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WholeWordsConfig:
+    """The most frequent words."""
+
+    kind: Literal["whole_words"] = "whole_words"
+    min_count: int = bounded(2, at_least=1)  # minimum count of a word in the training texts
+    vocab_size: int = bounded(20_000, at_least=1, at_most=1_000_000)  # maximum number of words
+
+    def fit(self, texts: Iterable[str]) -> Vocabulary:
+        counts: Counter[str] = Counter()
+        splitter = _splitter()
+        for text in texts:
+            counts.update(word for word, _ in splitter.pre_tokenize_str(text))
+        words = _most_frequent_words(counts, self.vocab_size, self.min_count)
+        numbers = {word: number for number, word in enumerate((*SPECIAL, *words))}
+        tokenizer = Tokenizer(models.WordLevel(vocab=numbers, unk_token=SPECIAL[UNKNOWN]))
+        tokenizer.pre_tokenizer = splitter
+        tokenizer.add_special_tokens(list(SPECIAL))
+        return Vocabulary(tokenizer)
+
+    def knows_any(self, texts: Iterable[str]) -> bool:
+        """Return whether any word is frequent enough for `fit`; stops at the first one."""
+        counts: Counter[str] = Counter()
+        for word in chain.from_iterable(map(split_words, texts)):
+            counts[word.text] += 1
+            if counts[word.text] >= self.min_count:
+                return True
+        return False

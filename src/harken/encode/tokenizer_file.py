@@ -1,16 +1,14 @@
 """Load a `tokenizer.json` whose author is not trusted.
 
-The `tokenizers` library executes what the file describes. Some descriptions make it panic, abort
-the process or allocate without bound: a regular expression with catastrophic backtracking, padding
-to four billion tokens, a chain of normalizers each of which doubles the text. So only components
-from a closed list are passed on to the library, with checked fields: those of Harken's own
-vocabularies and of the supported model families (BERT, GPT-2, GPT-NeoX, Llama). Regular expressions
-must be one of `PATTERNS`. Padding and truncation are dropped.
+Some files make the `tokenizers` library panic, abort the process or allocate without bound: by a
+regular expression with catastrophic backtracking, padding to four billion tokens, or normalizers
+that each double the text. So only the components of `COMPONENTS` and `MODELS` are passed on, with
+checked fields: those of Harken's vocabularies and of BERT, GPT-2, GPT-NeoX and Llama. Regular
+expressions must be in `PATTERNS`. Padding and truncation are dropped.
 """
 
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -194,7 +192,7 @@ ADDED_FIELDS: dict[str, Check] = {
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Load a tokenizer; raise `UserError` for what is not in the closed list of components."""
+    """Load a tokenizer; raise `UserError` for components that are not in the closed list."""
     content = read_json(path, "a tokenizer", max_bytes=MAX_BYTES)
     with tokenizer_errors(f"{short_path(path)}: the tokenizer cannot be loaded"):
         return Tokenizer.from_str(json.dumps(_checked(content)))
@@ -242,11 +240,10 @@ def _component(section: str, component: Any, nesting: int = 0) -> dict[str, Any]
     _check_fields(section, kind, component, types)
     if kind == "TemplateProcessing":
         # The library panics at a special token that is not listed.
-        listed = component.get("special_tokens", {})
-        for part in (*component.get("single", ()), *component.get("pair", ())):
-            if "SpecialToken" in part and part["SpecialToken"]["id"] not in listed:
-                name = part["SpecialToken"]["id"]
-                raise ValueError(f"a template with the unknown token {name!r}")
+        template = (*component.get("single", ()), *component.get("pair", ()))
+        used = {part["SpecialToken"]["id"] for part in template if "SpecialToken" in part}
+        if unknown := used - component.get("special_tokens", {}).keys():
+            raise ValueError(f"a template with the unknown token {min(unknown)!r}")
     return dict(component)
 
 
@@ -290,7 +287,11 @@ def _model(model: Any) -> dict[str, Any]:
         raise ValueError(f"its unk_token {str(unknown)[:60]!r} is not in its vocabulary")
     checked = {**fields, "type": kind, "vocab": vocabulary}
     if kind == "BPE":
-        checked |= {"unk_token": unknown, "merges": _merges(model.get("merges"))}
+        merges: Any = model.get("merges")
+        is_list = isinstance(merges, list) and len(merges) <= MAX_TOKENS
+        if not is_list or not all(map(_is_merge, merges)):
+            raise ValueError(f"merges must be a list of at most {MAX_TOKENS:,} pairs of tokens")
+        checked |= {"unk_token": unknown, "merges": merges}
     return checked
 
 
@@ -300,31 +301,22 @@ def _check_vocabulary(vocabulary: Any, kind: type[dict[str, int]] | type[list[An
         raise ValueError(f"a vocabulary must be a {kind.__name__} of 1 to {MAX_TOKENS:,} tokens")
     if isinstance(vocabulary, dict):
         if not all(map(_is_id, vocabulary.values())) or not all(map(_is_text, vocabulary)):
-            raise ValueError(
-                f"a vocabulary must have tokens of at most {MAX_TOKEN_LENGTH} characters and "
-                f"numbers below {MAX_TOKENS:,}"
-            )
+            limits = f"{MAX_TOKEN_LENGTH} characters and numbers below {MAX_TOKENS:,}"
+            raise ValueError(f"a vocabulary must have tokens of at most {limits}")
         if len(set(vocabulary.values())) < len(vocabulary):
             raise ValueError("two tokens of the vocabulary have the same number")
-        return
-    for entry in vocabulary:
-        match entry:
-            case [str(text), int() | float() as score]:
-                finite = math.isfinite(score) and abs(score) < 1e30
-                if len(text) > MAX_UNIGRAM_LENGTH or not finite:
-                    raise ValueError(f"the token {text[:60]!r} has a score of {score}")
-            case _:
-                raise ValueError("a Unigram vocabulary must be a list of tokens with scores")
+    elif not all(map(_is_scored_token, vocabulary)):
+        limits = f"of at most {MAX_UNIGRAM_LENGTH} characters with finite scores"
+        raise ValueError(f"a Unigram vocabulary must be a list of tokens {limits}")
 
 
-def _merges(merges: Any) -> Sequence[Any]:
-    """Check pairs of tokens, in either of the two notations of the library."""
-    if not isinstance(merges, list) or len(merges) > MAX_TOKENS:
-        raise ValueError(f"merges must be a list of at most {MAX_TOKENS:,} pairs")
-    for merge in merges:
-        match merge:
-            case str() | [str(), str()]:
-                pass
-            case _:
-                raise ValueError("merges must be pairs of tokens")
-    return merges
+def _is_scored_token(entry: Any) -> bool:
+    match entry:
+        case [str(text), int() | float() as score]:
+            return len(text) <= MAX_UNIGRAM_LENGTH and abs(score) < 1e30  # false for NaN
+    return False
+
+
+def _is_merge(merge: Any) -> bool:
+    """Whether a merge is in one of the two notations of the library: "a b" and ["a", "b"]."""
+    return isinstance(merge, str) or (isinstance(merge, list) and [*map(type, merge)] == [str, str])

@@ -1,7 +1,7 @@
 """Text <-> token numbers for all vocabularies, with the `tokenizers` library.
 
 Every vocabulary starts with the same four special tokens and, except for whole words
-(`whole_words.py`), contains the 256 bytes, so that it encodes any text and decodes it exactly. A
+(`WholeWordsConfig`), contains the 256 bytes, so that it encodes any text and decodes it exactly. A
 space is added before a text: a word then has the same tokens at the start and in a sentence.
 """
 

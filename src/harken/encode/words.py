@@ -26,10 +26,10 @@ from harken.inputs import read_json, short_path
 FIRST = UNKNOWN + 1  # the first row and the first character after PAD and UNKNOWN
 MAX_BYTES = 2**26
 MAX_COUNT = 2**40
-ENDS = 20  # characters of each end that represent a word of more than two ends
+MAX_END = 20  # characters; of a longer word, the first and the last of them are used
 
 
-class Known(NamedTuple):
+class WordStatistics(NamedTuple):
     """The count and the most frequent tag of a form in the training data."""
 
     times: int
@@ -59,10 +59,10 @@ class WordVocabularyConfig:
             for word, tag in zip(sentence.words, sentence.tags, strict=True):
                 by_word[word][tag] += 1
         return WordVocabulary(
-            least=self.min_count,
-            lower=self.lowercase,
+            min_count=self.min_count,
+            lowercase=self.lowercase,
             known={
-                word: Known(by_word[word].total(), _most_frequent(by_word[word]))
+                word: WordStatistics(by_word[word].total(), _most_frequent(by_word[word]))
                 for word in sorted(by_word)
             },
             tag_counts={tag: tags[tag] for tag in sorted(tags)},
@@ -78,9 +78,9 @@ def _most_frequent(counts: Mapping[str, int]) -> str:
 class WordVocabulary:
     """The words, characters and tags of the training data."""
 
-    least: int
-    lower: bool
-    known: Mapping[str, Known]  # by exact form
+    min_count: int
+    lowercase: bool
+    known: Mapping[str, WordStatistics]  # by exact form
     tag_counts: Mapping[str, int]  # in sorted order: the index of a tag is its number
     rows: Mapping[str, int] = field(init=False)
     characters: Mapping[str, int] = field(init=False)
@@ -88,12 +88,12 @@ class WordVocabulary:
 
     def __post_init__(self) -> None:
         counts = self._counts()
-        frequent = sorted(word for word in counts if counts[word] >= self.least)
+        frequent = sorted(word for word in counts if counts[word] >= self.min_count)
         letters = sorted({letter for form in self.known for letter in form})
-        put = object.__setattr__
-        put(self, "rows", {word: row for row, word in enumerate(frequent, start=FIRST)})
-        put(self, "characters", {letter: n for n, letter in enumerate(letters, start=FIRST)})
-        put(self, "tags", tuple(self.tag_counts))
+        assign = object.__setattr__  # the dataclass is frozen
+        assign(self, "rows", {word: row for row, word in enumerate(frequent, start=FIRST)})
+        assign(self, "characters", {letter: n for n, letter in enumerate(letters, start=FIRST)})
+        assign(self, "tags", tuple(self.tag_counts))
 
     def __repr__(self) -> str:
         words, characters, tags = self.sizes
@@ -110,11 +110,8 @@ class WordVocabulary:
     @property
     def row_counts(self) -> np.ndarray:
         """The count of the word of each row in the training data."""
-        word_counts = self._counts()
-        counts = np.zeros(len(self), dtype=np.int64)
-        for word, row in self.rows.items():
-            counts[row] = word_counts[word]
-        return counts
+        counts = self._counts()
+        return np.array([0] * FIRST + [counts[word] for word in self.rows], dtype=np.int64)
 
     @property
     def majority_tag(self) -> str:
@@ -138,7 +135,7 @@ class WordVocabulary:
 
     def to_json(self) -> str:
         words = [[word, *known] for word, known in self.known.items()]
-        stored = {"least": self.least, "lower": self.lower, "tags": dict(self.tag_counts)}
+        stored = {"least": self.min_count, "lower": self.lowercase, "tags": dict(self.tag_counts)}
         return json.dumps({**stored, "words": words}, ensure_ascii=False, indent=0)
 
     @classmethod
@@ -159,20 +156,20 @@ class WordVocabulary:
         return counts
 
     def _without_case(self, form: str) -> str:
-        return form.lower() if self.lower else form
+        return form.lower() if self.lowercase else form
 
     def _spell(self, form: str) -> np.ndarray:
-        letters = form if len(form) <= 2 * ENDS else form[:ENDS] + form[-ENDS:]
+        letters = form if len(form) <= 2 * MAX_END else form[:MAX_END] + form[-MAX_END:]
         return np.array([self.characters.get(c, UNKNOWN) for c in letters], dtype=np.int64)
 
 
 def _parsed(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a vocabulary; ValueError for values of another type."""
     least, lower, tags = stored["least"], stored["lower"], stored["tags"]
-    known = {word: Known(count, tag) for word, count, tag in stored["words"]}
+    known = {word: WordStatistics(count, tag) for word, count, tag in stored["words"]}
     counts = [least, *tags.values(), *(entry.times for entry in known.values())]
     if type(lower) is not bool or any(type(n) is not int or not 0 < n <= MAX_COUNT for n in counts):
         raise ValueError("a count is not an integer above 0")
     if not known or any(entry.tag not in tags for entry in known.values()):
         raise ValueError("words without tags")
-    return {"least": least, "lower": lower, "known": known, "tag_counts": tags}
+    return {"min_count": least, "lowercase": lower, "known": known, "tag_counts": tags}

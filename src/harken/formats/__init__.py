@@ -1,1 +1,1 @@
-"""Raw files to examples: frozen records with the place they came from."""
+"""Files -> examples."""

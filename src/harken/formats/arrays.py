@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt8
@@ -33,7 +33,9 @@ MAX_DIRECTORY = 2**20  # bytes of the list of members of a .npz, which `ZipFile`
 MAX_DEFLATE_RATIO = 1032  # maximum compression ratio of Deflate
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
-Check = Callable[[tuple[int, ...], np.dtype[Any]], str | None]  # returns None, or what is expected
+Check = Callable[
+    [tuple[int, ...], np.dtype[Any]], str | None
+]  # returns None, or the expected array
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -41,18 +43,8 @@ class _ArrayFile:
     path: Path
     array: Shaped[np.ndarray, "N first second K"]
 
-    column_axis: ClassVar[int]
-
     def __len__(self) -> int:
         return len(self.array)
-
-    @property
-    def columns(self) -> int:
-        return int(self.array.shape[self.column_axis])
-
-    @property
-    def rows(self) -> int:
-        return int(self.array.shape[3 - self.column_axis])
 
     @property
     def channels(self) -> int:
@@ -66,11 +58,12 @@ class _ArrayFile:
         return np.asarray(self.array[np.asarray(indices, dtype=np.intp)])
 
 
-class Pictures(_ArrayFile):
+class ImageArray(_ArrayFile):
     """Images of one size: uint8 [N, Y, X, K]."""
 
     __slots__ = ()
-    column_axis = 2
+    rows = property(lambda self: int(self.array.shape[1]))
+    columns = property(lambda self: int(self.array.shape[2]))
 
     def take(self, indices: Sequence[int]) -> UInt8[np.ndarray, "B Y X K"]:
         """Return the images with these indices, counted from 0."""
@@ -83,7 +76,8 @@ class FeatureMaps(_ArrayFile):
 
     scale: Float[np.ndarray, "K"] | None = None
 
-    column_axis = 1
+    columns = property(lambda self: int(self.array.shape[1]))
+    rows = property(lambda self: int(self.array.shape[2]))
 
     def take(self, indices: Sequence[int]) -> Float[np.ndarray, "B X Y K"]:
         """Return the maps with these indices, counted from 0, scaled, as float32."""
@@ -92,16 +86,15 @@ class FeatureMaps(_ArrayFile):
             maps: Float[np.ndarray, "B X Y K"] = stored.astype(np.float32, order="C")
             if self.scale is not None:
                 maps *= self.scale
-        finite = np.isfinite(maps)
+        finite = np.isfinite(maps).all(axis=(1, 2, 3))
         if not finite.all():
-            row = indices[finite.all(axis=(1, 2, 3)).argmin()]
-            problem = f"a value of row {row} is not finite (expected float32 numbers)"
+            problem = f"a value of row {indices[finite.argmin()]} is not finite"
             fix = "compute the map again, or remove its image"
-            raise UserError(f"{self.path}: {problem}", fix=fix)
+            raise UserError(f"{self.path}: {problem} (expected float32 numbers)", fix=fix)
         return maps
 
 
-def read_pictures(path: Path, *, max_bytes: int = MAX_BYTES) -> Pictures:
+def read_image_array(path: Path, *, max_bytes: int = MAX_BYTES) -> ImageArray:
     """Read the images of a .npz (the key `images`, or the only key) or of a .npy."""
 
     def check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str | None:
@@ -110,10 +103,10 @@ def read_pictures(path: Path, *, max_bytes: int = MAX_BYTES) -> Pictures:
         return None if accepted else f"uint8 [N, Y, X] or [N, Y, X, K] with K <= {MAX_CHANNELS}"
 
     array = _load(path, check, key="images", max_bytes=max_bytes)
-    return Pictures(path=path, array=array[..., None] if array.ndim == 3 else array)
+    return ImageArray(path=path, array=array[..., None] if array.ndim == 3 else array)
 
 
-def read_maps(path: Path, *, scale: Path | None = None) -> FeatureMaps:
+def read_feature_maps(path: Path, *, scale: Path | None = None) -> FeatureMaps:
     """Read the maps of a .npy or .npz; `scale` is a file with a factor per channel."""
 
     def check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str | None:

@@ -22,8 +22,9 @@ from typing import Any, Literal, NamedTuple
 
 from harken.errors import UserError
 from harken.formats.examples import Box, CaptionedImage
-from harken.formats.records import check_keys, checked_files, parse_object, require_unicode
-from harken.formats.text import Line, named, read_lines, read_whole
+from harken.formats.records import check_keys, checked_examples, parse_object, require_unicode
+from harken.formats.text import Line, display_path, read_lines, read_whole
+from harken.formats.tsv import split_pair
 from harken.strict_json import ERRORS, is_finite, is_whole, parsed, text_of, wrong
 
 Form = Literal["json_lines", "table", "tokens", "coco"]
@@ -34,7 +35,7 @@ SEE = "see docs/formats.md#captions"
 
 
 class NamedCaptions(NamedTuple):
-    """The captions of an image, and the place of the first."""
+    """The captions of an image, and the line or record of the first."""
 
     where: str
     captions: list[str]
@@ -57,37 +58,32 @@ def read_captions(
     names: a file whose line n is the name of row n of the array
     listed: a file of the names to read, one per line, in this order
     """
-    here = path.parent if folder is None else folder
-    placed: Iterable[tuple[str, CaptionedImage]]
+    folder = path.parent if folder is None else folder
     if form == "coco" or (form is None and ".json" in path.suffixes):
-        placed = _located(_coco(path), here, rows, names, listed)
+        located = _located(_coco(path), folder, rows, names, listed)
     else:
         lines = read_lines(path)
         first = next(lines)
         lines = chain([first], lines)  # a pipe can be read only once
         form = form or _form(first)
-        if form == "json_lines":
-            if names or listed:
-                problem = f"expected either JSON lines or the names in {names or listed}, got both"
-                fix = "remove the names: each line has its own 'image' or 'index'"
-                raise UserError(f"{named(path)}: {problem}", fix=fix)
-            placed = _json_lines(lines, here, rows)
+        if form != "json_lines":
+            captions = _pairs(lines, numbered=form == "tokens")
+            located = _located(captions, folder, rows, names, listed)
+        elif names or listed:
+            problem = f"expected either JSON lines or the names in {names or listed}, got both"
+            fix = "remove the names: each line has its own 'image' or 'index'"
+            raise UserError(f"{display_path(path)}: {problem}", fix=fix)
         else:
-            by_name = _tokens(lines) if form == "tokens" else _table(lines)
-            placed = _located(by_name, here, rows, names, listed)
-    examples = list(checked_files(_checked(placed), lambda example: example.image, "image"))
-    if not examples:
-        raise UserError(f"{named(path)}: no captions (expected at least one)", fix=SEE)
-    return examples
+            located = _json_lines(lines, folder, rows)
+    return checked_examples(located, str(display_path(path)), "image", _checked_image)
 
 
-def _checked(placed: Iterable[tuple[str, CaptionedImage]]) -> Iterator[tuple[str, CaptionedImage]]:
-    for where, example in placed:
-        if not example.captions or not all(caption.strip() for caption in example.captions):
-            message = f"{where}: expected a caption, got none or an empty one"
-            raise UserError(message, fix=f"write it, or leave the image out; {SEE}")
-        require_unicode(where, str(example.image), *example.captions)
-        yield where, example
+def _checked_image(where: str, example: CaptionedImage) -> Path | int:
+    if not example.captions or not all(caption.strip() for caption in example.captions):
+        message = f"{where}: expected a caption, got none or an empty one"
+        raise UserError(message, fix=f"write it, or leave the image out; {SEE}")
+    require_unicode(where, str(example.image), *example.captions)
+    return example.image
 
 
 def _form(first: Line) -> Form:
@@ -107,7 +103,7 @@ def _form(first: Line) -> Form:
 def _json_lines(
     lines: Iterable[Line], folder: Path, rows: int | None
 ) -> Iterator[tuple[str, CaptionedImage]]:
-    usual = None
+    first_key = None
     for line in lines:
         fields = parse_object(line, f"write one per line; a COCO file is named .json; {SEE}")
         check_keys(line.where, fields, KEYS)
@@ -117,13 +113,13 @@ def _json_lines(
                 raise line.error(problem, "remove one")
         # The same key in all lines: a line without its `image` must not become a row.
         key = next((f"with {key!r}" for key in KEYS[:2] if key in fields), "without an image")
-        usual = usual or key
-        if key != usual:
-            problem = f"expected a line {usual}, as the lines before, got one {key}"
+        first_key = first_key or key
+        if key != first_key:
+            problem = f"expected a line {first_key}, as the lines before, got one {key}"
             raise line.error(problem, f"correct it, or write two files; {SEE}")
         captions = _captions(line.where, fields)
-        image, boxes = _image(line, fields, folder, rows), _boxes(line.where, fields, captions)
-        yield line.where, CaptionedImage(image, captions, boxes)
+        boxes = _boxes(line.where, fields, captions)
+        yield line.where, CaptionedImage(_image(line, fields, folder, rows), captions, boxes)
 
 
 def _image(line: Line, fields: dict[str, Any], folder: Path, rows: int | None) -> Path | int:
@@ -150,59 +146,45 @@ def _captions(where: str, fields: dict[str, Any]) -> tuple[str, ...]:
 def _boxes(where: str, fields: dict[str, Any], captions: tuple[str, ...]) -> tuple[Box, ...]:
     if "boxes_xywh" not in fields:
         return ()
-    boxes = fields["boxes_xywh"]
-    if not isinstance(boxes, list):
-        raise wrong(where, "boxes_xywh", boxes, "a list of [x, y, width, height]")
+    values = fields["boxes_xywh"]
+    if not isinstance(values, list):
+        raise wrong(where, "boxes_xywh", values, "a list of [x, y, width, height]")
     words = [len(caption.split()) for caption in captions]
-    if words != [len(boxes)]:
-        got = f"got {len(boxes)} boxes and captions of {words} words"
+    if words != [len(values)]:
+        got = f"got {len(values)} boxes and captions of {words} words"
         message = f"{where}: expected one caption and a box for each of its words, {got}"
         raise UserError(message, fix="correct 'boxes_xywh', or remove it")
-    return tuple(_box(where, box) for box in boxes)
-
-
-def _box(where: str, value: object) -> Box:
-    if not isinstance(value, list) or len(value) != 4 or not all(map(is_finite, value)):
-        raise wrong(where, "boxes_xywh", value, "four finite numbers: x, y, width, height")
-    box = Box(*map(float, value))
-    if box.width <= 0 or box.height <= 0:
-        raise wrong(where, "boxes_xywh", value, "a width and a height of more than 0")
-    return box
+    boxes = []
+    for value in values:
+        if not isinstance(value, list) or len(value) != 4 or not all(map(is_finite, value)):
+            raise wrong(where, "boxes_xywh", value, "four finite numbers: x, y, width, height")
+        boxes.append(Box(*map(float, value)))
+        if boxes[-1].width <= 0 or boxes[-1].height <= 0:
+            raise wrong(where, "boxes_xywh", value, "a width and a height of more than 0")
+    return tuple(boxes)
 
 
 # --- images with names
 
 
-def _table(lines: Iterable[Line]) -> dict[str, NamedCaptions]:
+def _pairs(lines: Iterable[Line], *, numbered: bool) -> dict[str, NamedCaptions]:
+    """Read `image<TAB>caption`, or `image#number<TAB>caption` if numbered."""
     by_name: dict[str, NamedCaptions] = {}
+    numbers = set()
+    expected = "image#number<TAB>caption" if numbered else "image<TAB>caption"
     for line in lines:
-        cells = [cell.strip() for cell in line.text.split("\t")]
-        if len(cells) != 2 or not all(cells):
-            raise _not_a_pair(line, "image<TAB>caption")
-        by_name.setdefault(cells[0], NamedCaptions(line.where, [])).captions.append(cells[1])
-    return by_name
-
-
-def _tokens(lines: Iterable[Line]) -> dict[str, NamedCaptions]:
-    by_name: dict[str, NamedCaptions] = {}
-    seen = set()
-    for line in lines:
-        token = TOKEN.fullmatch(line.text)
-        name, number, caption = map(str.strip, token.groups()) if token else ("", "", "")
-        if not name or not caption or "\t" in caption:
-            raise _not_a_pair(line, "image#number<TAB>caption")
-        if (name, number) in seen:
-            problem = f"second caption {number[:20]} of {name[:60]!r} (expected one)"
-            raise line.error(problem, "give each caption of an image its own number")
-        seen.add((name, number))
+        name, caption = split_pair(line, expected, SEE)
+        if numbered:
+            token = TOKEN.fullmatch(line.text)
+            name = token[1].strip() if token else ""
+            if not token or not name:
+                raise line.error(f"expected {expected}, got {line.text[:60]!r}", SEE)
+            if (name, token[2]) in numbers:
+                problem = f"second caption {token[2][:20]} of {name[:60]!r} (expected one)"
+                raise line.error(problem, "give each caption of an image its own number")
+            numbers.add((name, token[2]))
         by_name.setdefault(name, NamedCaptions(line.where, [])).captions.append(caption)
     return by_name
-
-
-def _not_a_pair(line: Line, expected: str) -> UserError:
-    spaces = "\t" not in line.text and "  " in line.text.strip()
-    fix = "replace the run of spaces by one tab" if spaces else SEE
-    return line.error(f"expected {expected}, got {line.text[:60]!r}", fix)
 
 
 def _coco(path: Path) -> dict[str, NamedCaptions]:
@@ -210,60 +192,54 @@ def _coco(path: Path) -> dict[str, NamedCaptions]:
     document = _coco_document(path)
     by_name: dict[str, NamedCaptions] = {}
     by_id: dict[int | str, NamedCaptions] = {}
-    for where, fields in _coco_records(document, path, "images", ("id", "file_name")):
-        number = _coco_id(where, "id", fields["id"])
-        name = text_of(where, "file_name", fields["file_name"])
+    for where, number, name in _coco_records(document, path, "images", "id", "file_name"):
         if number in by_id or name in by_name:
             got = f"{reprlib.repr(number)}, {name[:60]!r} again"
             raise UserError(f"{where}: {got} (expected each id and file once)", fix="remove one")
         by_name[name] = by_id[number] = NamedCaptions(where, [])
-    for where, fields in _coco_records(document, path, "annotations", ("image_id", "caption")):
-        number = _coco_id(where, "image_id", fields["image_id"])
+    for where, number, text in _coco_records(document, path, "annotations", "image_id", "caption"):
         if number not in by_id:
             message = f"{where}: caption of {reprlib.repr(number)} (expected an id in 'images')"
             raise UserError(message, fix="check that the file is complete")
-        # Some captions of COCO end in a space or a new line.
-        by_id[number].captions.append(text_of(where, "caption", fields["caption"]).strip())
+        by_id[number].captions.append(text.strip())  # some end in a space or a new line
     return by_name
 
 
 def _coco_document(path: Path) -> dict[str, Any]:
-    text = read_whole(path)
+    text, where = read_whole(path), str(display_path(path))
     if len(text) > MAX_COCO:
         problem = f"expected at most {MAX_COCO:,} characters of JSON, got {len(text):,}"
-        raise UserError(f"{named(path)}: {problem}", fix="convert it to JSON lines")
+        raise UserError(f"{where}: {problem}", fix="convert it to JSON lines")
     fix = f"if every line is an object of its own, name the file .jsonl; {SEE}"
     try:
         value = parsed(text)
     except ERRORS as error:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        message = f"{named(path)}{line}: invalid JSON ({error}; expected a COCO file)"
+        message = f"{where}{line}: invalid JSON ({error}; expected a COCO file)"
         raise UserError(message, fix=fix) from error
     if not isinstance(value, dict) or not {"images", "annotations"} <= value.keys():
         keys = f"the keys {', '.join(value)}" if isinstance(value, dict) else text.strip()
         problem = f"expected COCO's object with 'images' and 'annotations', got {keys[:60]!r}"
-        raise UserError(f"{named(path)}: {problem}", fix=fix)
+        raise UserError(f"{where}: {problem}", fix=fix)
     return value
 
 
 def _coco_records(
-    document: dict[str, Any], path: Path, part: str, keys: tuple[str, str]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    if not isinstance(document[part], list):
-        raise wrong(str(named(path)), part, document[part], "a list of objects")
-    for number, fields in enumerate(document[part]):
-        where = f"{named(path)}: {part}[{number}]"
-        if not isinstance(fields, dict) or not set(keys) <= fields.keys():
-            problem = f"expected an object with {keys[0]!r} and {keys[1]!r}"
+    document: dict[str, Any], path: Path, section: str, id_key: str, text_key: str
+) -> Iterator[tuple[str, int | str, str]]:
+    """Yield the location, the id and the text of each record."""
+    if not isinstance(document[section], list):
+        raise wrong(str(display_path(path)), section, document[section], "a list of objects")
+    for number, fields in enumerate(document[section]):
+        where = f"{display_path(path)}: {section}[{number}]"
+        if not isinstance(fields, dict) or not {id_key, text_key} <= fields.keys():
+            problem = f"expected an object with {id_key!r} and {text_key!r}"
             message = f"{where}: {problem}, got {reprlib.repr(fields)[:60]}"
             raise UserError(message, fix="use COCO's captions, not its instances or keypoints")
-        yield where, fields
-
-
-def _coco_id(where: str, key: str, value: object) -> int | str:
-    if isinstance(value, int | str) and not isinstance(value, bool):
-        return value
-    raise wrong(where, key, value, "a whole number or a text")
+        image_id = fields[id_key]
+        if not is_whole(image_id) and not isinstance(image_id, str):
+            raise wrong(where, id_key, image_id, "a whole number or a text")
+        yield where, image_id, text_of(where, text_key, fields[text_key])
 
 
 def _located(

@@ -19,7 +19,7 @@ from typing import Literal
 
 from harken.errors import UserError
 from harken.formats.examples import Sentence
-from harken.formats.text import Line, named, open_text, read_every_line
+from harken.formats.text import Line, display_path, read_lines
 
 Column = Literal["upos", "xpos"]
 
@@ -36,37 +36,35 @@ def read_conllu(path: Path, column: Column = "upos") -> list[Sentence]:
     """Read all sentences of a file in order; `column` is ignored for two columns."""
     sentences = list(_sentences(path, column))
     if not sentences:
-        message = f"{named(path)}: no sentences (expected at least one)"
+        message = f"{display_path(path)}: no sentences (expected at least one)"
         raise UserError(message, fix="check that the file was written or downloaded completely")
     words = [word for sentence in sentences for word in sentence.words]
-    long = sum(len(word.split()) > 2 for word in words)
-    if len(words) >= 10 and long > len(words) / 2:
-        raise UserError(
-            f"{named(path)}: the first column holds whole sentences ({words[0][:40]!r}), not words",
-            fix="write word<TAB>tag, one word per line, with a blank line after each sentence",
-        )
+    phrases = sum(len(word.split()) > 2 for word in words)
+    if len(words) >= 10 and phrases > len(words) / 2:
+        problem = f"the first column has whole sentences ({words[0][:40]!r}), not words"
+        fix = "write word<TAB>tag, one word per line, with a blank line after each sentence"
+        raise UserError(f"{display_path(path)}: {problem}", fix=fix)
     return sentences
 
 
 def _sentences(path: Path, column: Column) -> Iterator[Sentence]:
-    with open_text(path) as file:
-        lines = read_every_line(file, path)
-        # Words of two columns may start with `#`, so comments are skipped once the format is known.
-        head: list[Line] = []
-        for line in lines:
-            head.append(line)
-            if line.text.strip() and not line.text.startswith("#"):
-                break
-        two = bool(head) and head[-1].text.count("\t") == 1
-        tokens = _two_columns if two else _ten_columns
-        for is_text, block in groupby(chain(head, lines), lambda line: bool(line.text.strip())):
-            if is_text and (pairs := list(tokens(list(block), column))):
-                words, tags = zip(*pairs, strict=True)
-                yield Sentence(words, tags)
+    lines = read_lines(path, keep_blank=True)
+    # Words of two columns may start with `#`, so comments are skipped once the format is known.
+    head: list[Line] = []
+    for line in lines:
+        head.append(line)
+        if line.text.strip() and not line.text.startswith("#"):
+            break
+    has_two_columns = bool(head) and head[-1].text.count("\t") == 1
+    tokens = _two_columns if has_two_columns else _ten_columns
+    for is_text, block in groupby(chain(head, lines), lambda line: bool(line.text.strip())):
+        if is_text and (pairs := list(tokens(list(block), column))):
+            words, tags = zip(*pairs, strict=True)
+            yield Sentence(words, tags)
 
 
 def _ten_columns(block: list[Line], column: Column) -> Iterator[Token]:
-    count, range_end = 0, 0  # words so far, and the last word that a range includes
+    count, range_end = 0, 0  # number of words, and the last word that a range includes
     for line in block:
         if line.text.startswith("#"):
             continue

@@ -1,4 +1,4 @@
-"""Read images or feature maps by name: files, or rows of an array.
+"""Images or feature maps of a dataset: files, or rows of an array.
 
 birds/1.jpg        a file, which is resized
 train.npz#7        row 7 of an array, counted from 0
@@ -8,33 +8,21 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Shaped
 
 from harken.errors import UserError
-from harken.formats.arrays import FeatureMaps, Pictures
+from harken.formats.arrays import FeatureMaps, ImageArray
 from harken.formats.examples import Box
-from harken.formats.picture import Fit, image_size, read_image, resized_box
+from harken.formats.image_file import Fit, image_size, read_image, resized_box
 from harken.inputs import exists
 
 _ROW = re.compile(r"(?P<file>.+)#(?P<row>[0-9]{1,18})")
 
-Numbers = Shaped[np.ndarray, "B first second K"]  # pictures B Y X K, or maps B X Y K
-Array = Pictures | FeatureMaps
-
-
-class ImageSource(Protocol):
-    """The images of a dataset.
-
-    `take` returns images of one size, `resized_boxes` boxes of the original image as boxes of the
-    resized one, and `name` the name under which `picture_named` reads an image.
-    """
-
-    def name(self, image: Path | int) -> str: ...
-    def take(self, images: Sequence[Path | int]) -> Numbers: ...
-    def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]: ...
+ImageBatch = Shaped[np.ndarray, "B first second K"]  # images B Y X K, or maps B X Y K
+Array = ImageArray | FeatureMaps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,15 +35,17 @@ class ImageFiles:
     fit: Fit = "pad"
 
     def name(self, image: Path | int) -> str:
+        """Return the name by which `load_image` reads an image."""
         return str(image)
 
-    def take(self, images: Sequence[Path | int]) -> Numbers:
+    def take(self, images: Sequence[Path | int]) -> ImageBatch:
         size, paths = (self.columns, self.rows), map(self._file, images)
         return np.stack(
             [read_image(path, channels=self.channels, size=size, fit=self.fit) for path in paths]
         )
 
     def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]:
+        """Return boxes of an original image as boxes of the resized image."""
         if not boxes:
             return ()
         original, size = image_size(self._file(image)), (self.columns, self.rows)
@@ -80,7 +70,7 @@ class ImageRows:
     def name(self, image: Path | int) -> str:
         return f"{self.array.path}#{self._row(image)}"
 
-    def take(self, images: Sequence[Path | int]) -> Numbers:
+    def take(self, images: Sequence[Path | int]) -> ImageBatch:
         return self.array.take([self._row(image) for image in images])
 
     def resized_boxes(self, boxes: Sequence[Box], image: Path | int) -> tuple[Box, ...]:
@@ -95,11 +85,16 @@ class ImageRows:
         )
 
 
-def picture_named(name: str, files: ImageFiles | None, opened: Callable[[Path], Array]) -> Numbers:
+ImageSource = ImageFiles | ImageRows
+
+
+def load_image(
+    name: str, files: ImageFiles | None, open_array: Callable[[Path], Array]
+) -> ImageBatch:
     """Return one image by its name; `files` is None for a model that reads only arrays."""
     row = None if exists(Path(name)) else _ROW.fullmatch(name)
     if row is not None:
-        return ImageRows(array=opened(Path(row["file"]))).take([int(row["row"])])
+        return ImageRows(array=open_array(Path(row["file"]))).take([int(row["row"])])
     if files is None:
         raise UserError(
             f"{name}: expected a row of an array, such as maps.npy#12",

@@ -14,7 +14,7 @@ from typing import Literal
 
 from harken.errors import UserError
 from harken.formats.examples import Pair
-from harken.formats.text import Line, open_text, read_every_line
+from harken.formats.text import Line, read_lines
 
 Link = tuple[int, int]
 """(word of the source, word of the target), from 0."""
@@ -33,8 +33,7 @@ class GoldLinks:
 
 def read_links(path: Path, pairs: Sequence[Pair], first: Side = "source") -> list[GoldLinks]:
     """Read the links of all pairs; `first` is the side of the first number of a link."""
-    with open_text(path) as file:
-        lines = list(read_every_line(file, path))
+    lines = list(read_lines(path, keep_blank=True))
     if len(lines) != len(pairs):
         message = f"{path}: expected one line of links per pair ({len(pairs)}), got {len(lines)}"
         raise UserError(message, fix="line n of the links must belong to line n of both texts")

@@ -17,15 +17,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from harken.errors import UserError
 from harken.files import relative_name, write_text
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.records import check_keys, checked_files, parse_object, require_unicode
-from harken.formats.text import Line, named, read_lines
+from harken.formats.records import check_keys, checked_examples, parse_object, require_unicode
+from harken.formats.text import Line, display_path, read_lines
 from harken.inputs import is_folder
-from harken.strict_json import wrong
+from harken.strict_json import text_of, wrong
 
 KEYS = ("audio", "text", "speaker", "start", "end", "words")
 COLUMNS = KEYS[:-1]
@@ -33,8 +33,6 @@ REQUIRED = KEYS[:2]
 WORD_KEYS = ("word", "start", "end")
 ROUNDING = 0.01  # seconds by which the last word may end after its utterance
 SEE = "see docs/formats.md#speech"
-
-Value = TypeVar("Value")
 
 
 def read_utterances(path: Path) -> list[Utterance]:
@@ -45,13 +43,16 @@ def read_utterances(path: Path) -> list[Utterance]:
     lines = read_lines(path)
     first = next(lines)
     read = _objects if first.text.lstrip().startswith("{") else _rows
-    return checked_utterances(
-        (
-            (line.where, _utterance(line.where, fields, path.parent))
-            for line, fields in read(first, lines)
-        ),
-        str(named(path)),
+    located = (
+        (line.where, _utterance(line.where, fields, path.parent))
+        for line, fields in read(first, lines)
     )
+    return checked_utterances(located, str(display_path(path)))
+
+
+def checked_utterances(located: Iterable[tuple[str, Utterance]], name: str) -> list[Utterance]:
+    """Check utterances, given with their line or file, and that their audio files exist."""
+    return checked_examples(located, name, "audio file", _checked_audio)
 
 
 def write_manifest(utterances: Sequence[Utterance], path: Path) -> None:
@@ -75,22 +76,6 @@ def write_manifest(utterances: Sequence[Utterance], path: Path) -> None:
         fields = {key: value for key, value in fields.items() if value is not None}
         lines.append(json.dumps(fields, ensure_ascii=False, allow_nan=False) + "\n")
     write_text(path, "".join(lines))
-
-
-def checked_utterances(placed: Iterable[tuple[str, Utterance]], name: str) -> list[Utterance]:
-    """Check utterances, each given with its place, and that their files exist."""
-
-    def checked() -> Iterator[tuple[str, Utterance]]:
-        for where, utterance in placed:
-            _check_text(where, utterance)
-            _check_times(where, utterance)
-            yield where, utterance
-
-    utterances = list(checked_files(checked(), lambda utterance: utterance.audio, "audio file"))
-    if not utterances:
-        message = f"{name}: no utterances (expected at least one)"
-        raise UserError(message, fix="check that it is complete")
-    return utterances
 
 
 def split_at_words(utterance: Utterance) -> Iterator[Utterance]:
@@ -126,37 +111,35 @@ def with_word_times(
     ]
 
 
-def _check_text(where: str, utterance: Utterance) -> None:
+def _checked_audio(where: str, utterance: Utterance) -> Path:
     if not utterance.text.strip():
         message = f"{where}: the text of {utterance.audio} is empty (expected a transcript)"
         raise UserError(message, fix="write it, or leave the recording out")
     words = (word.word for word in utterance.words)
     require_unicode(where, str(utterance.audio), utterance.text, utterance.speaker, *words)
-
-
-def _check_times(where: str, utterance: Utterance) -> None:
     start, end = utterance.start, math.inf if utterance.end is None else utterance.end
     if not 0 <= start < end or utterance.end == math.inf:  # false for NaN
         message = f"{where}: expected 0 <= start < end, got {start} and {utterance.end}"
         raise UserError(message, fix="both are seconds from the start of the file")
-    before = 0.0
+    previous = 0.0
     for word in utterance.words:
-        if not before <= word.start <= word.end <= end - start + ROUNDING:
+        if not previous <= word.start <= word.end <= end - start + ROUNDING:
             span = f"word {word.word!r} from {word.start} to {word.end} s"
             message = f"{where}: {span} (expected words in order and within the utterance)"
             raise UserError(message, fix="word times are seconds from the start of the utterance")
-        before = word.start
+        previous = word.start
+    return utterance.audio
 
 
-def _objects(first: Line, rest: Iterator[Line]) -> Iterator[tuple[Line, dict[str, Any]]]:
-    for line in chain([first], rest):
+def _objects(first: Line, others: Iterator[Line]) -> Iterator[tuple[Line, dict[str, Any]]]:
+    for line in chain([first], others):
         # Parse integers as floats: a million digits become infinity, which is rejected.
         fields = parse_object(line, SEE, whole=float)
         check_keys(line.where, fields, KEYS, REQUIRED)
         yield line, fields
 
 
-def _rows(header: Line, rest: Iterator[Line]) -> Iterator[tuple[Line, dict[str, Any]]]:
+def _rows(header: Line, lines: Iterator[Line]) -> Iterator[tuple[Line, dict[str, Any]]]:
     """Yield the fields of each row of a table; an empty cell counts as missing."""
     columns = [name.strip() for name in header.text.split("\t")]
     if not set(columns) & set(COLUMNS):
@@ -165,7 +148,7 @@ def _rows(header: Line, rest: Iterator[Line]) -> Iterator[tuple[Line, dict[str, 
     check_keys(header.where, columns, COLUMNS, REQUIRED)
     if len(set(columns)) < len(columns):
         raise header.error("duplicate column (expected each once)", "remove one")
-    for line in rest:
+    for line in lines:
         cells = line.text.split("\t")
         if len(cells) != len(columns):
             expected = f"expected {len(columns)} tab-separated cells, as in the first line"
@@ -183,31 +166,26 @@ def _rows(header: Line, rest: Iterator[Line]) -> Iterator[tuple[Line, dict[str, 
 
 
 def _utterance(where: str, fields: dict[str, Any], folder: Path) -> Utterance:
-    words = fields.get("words", [])
+    words = fields.pop("words", [])
     if not isinstance(words, list):
         raise wrong(where, "words", words, "a list of objects")
-    return Utterance(
-        audio=folder / _typed(where, "audio", fields["audio"], str),
-        text=_typed(where, "text", fields["text"], str),
-        speaker=_typed(where, "speaker", fields.get("speaker", ""), str),
-        start=_typed(where, "start", fields.get("start", 0.0), float),
-        end=None if "end" not in fields else _typed(where, "end", fields["end"], float),
-        words=tuple(_word(where, word) for word in words),
-    )
+    typed = _typed(where, fields)
+    typed["audio"] = folder / typed["audio"]
+    return Utterance(**typed, words=tuple(_word(where, word) for word in words))
 
 
 def _word(where: str, fields: object) -> SpokenWord:
     if not isinstance(fields, dict):
         raise wrong(where, "words", fields, "objects")
     check_keys(where, fields, WORD_KEYS, WORD_KEYS)
-    return SpokenWord(
-        word=_typed(where, "word", fields["word"], str),
-        start=_typed(where, "start", fields["start"], float),
-        end=_typed(where, "end", fields["end"], float),
-    )
+    return SpokenWord(**_typed(where, fields))
 
 
-def _typed(where: str, key: str, value: object, kind: type[Value]) -> Value:
-    if isinstance(value, kind):
-        return value
-    raise wrong(where, key, value, "a text in quotes" if kind is str else "seconds")
+def _typed(where: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields after a check of their types: floats for times, else texts."""
+    for key, value in fields.items():
+        if key not in ("start", "end"):
+            text_of(where, key, value)
+        elif not isinstance(value, float):
+            raise wrong(where, key, value, "seconds")
+    return fields

@@ -1,4 +1,4 @@
-"""Find the names in questions: the words that a question does not share with all others.
+"""Find the names in questions, and the title of a text.
 
     Where was Ada King born?       the template is  Where was … born?
     Where was Alan Turing born?    the names are    Ada King,  Alan Turing
@@ -7,11 +7,13 @@ The template consists of the words with which all questions begin and those with
 they share none, the template is empty and the name is the whole question.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
 GAP = "…"
+TITLE = re.compile(r"\A.{0,79}?[^\W\d_]{3,}\.(?=\s)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,3 +53,13 @@ def _shared(lines: set[tuple[str, ...]]) -> tuple[str, ...]:
     """Return the common prefix: that of the first and the last line in sorted order."""
     pairs = zip(min(lines), max(lines), strict=False)
     return tuple(word for word, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def title_of(text: str) -> str:
+    """Return the title of a text with its period: `Ada G. Byron.` of "Ada G. Byron. Born in …".
+
+    It ends at the first period after a word of at least three letters, so neither an initial nor
+    "Jr." ends it. A text without such a period in its first 80 characters has the title "".
+    """
+    title = TITLE.match(text)
+    return title.group() if title else ""

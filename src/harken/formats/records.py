@@ -1,6 +1,6 @@
 """Parse the JSON lines of manifests and captions, and check the files that they name."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,23 +42,34 @@ def check_keys(
             raise UserError(f"{where}: missing key {key!r}", fix=f"add {key!r}")
 
 
-def checked_files(
-    examples: Iterable[tuple[str, Example]], file_of: Callable[[Example], object], what: str
-) -> Iterator[Example]:
-    """Yield examples, given with their place; at the end, raise an error if files are missing."""
-    checked: set[Path] = set()
-    missing = []
-    for where, example in examples:
-        path = file_of(example)
+def checked_examples(
+    located: Iterable[tuple[str, Example]],
+    name: str,
+    kind: str,
+    check: Callable[[str, Example], object],
+) -> list[Example]:
+    """Return examples, given with their line or file, after checking each and that files exist.
+
+    name: the file or folder that the examples are read from
+    kind: "image" or "audio file"
+    check: raises `UserError` for a wrong example; returns its file, or anything but a path
+    """
+    examples, missing, checked = [], [], set[Path]()
+    for where, example in located:
+        path = check(where, example)
         if isinstance(path, Path) and path not in checked:
             checked.add(path)
             if not is_file(path):
-                missing.append(f"{where}: {what} not found: {str(path)[:200]}")
-        yield example
+                missing.append(f"{where}: {kind} not found: {str(path)[:200]}")
+        examples.append(example)
     if missing:
         more = f" ({len(missing)} of {len(checked)} files are missing)" if len(missing) > 1 else ""
         fix = "check the paths: they are relative to the folder of the file that names them"
         raise UserError(f"{missing[0]}{more}", fix=fix)
+    if not examples:
+        message = f"{name}: no examples (expected at least one)"
+        raise UserError(message, fix="check that it is complete")
+    return examples
 
 
 def require_unicode(where: str, *texts: str) -> None:

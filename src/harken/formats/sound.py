@@ -9,13 +9,14 @@ libsndfile decodes truncated files without an error, so completeness is checked 
     Ogg               the last page is complete and has the end-of-stream flag
     all               as many frames are decoded as libsndfile reports
 
-Rate, channels and length are checked before decoding. Reading takes at most
-8 bytes * seconds * requested rate + 16 bytes * BLOCK * MAX_CHANNELS (32 MiB).
+Reading takes at most 8 bytes * seconds * requested rate + 16 bytes * BLOCK * MAX_CHANNELS (32 MiB).
 """
 
 import io
 import re
+import struct
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,14 +31,6 @@ from jaxtyping import Float
 
 from harken.errors import UserError
 from harken.formats.examples import Utterance
-from harken.formats.sound_checks import (
-    CONVERT,
-    FORMATS,
-    check_data_chunk,
-    check_last_page,
-    damaged_sound,
-    sound_format,
-)
 from harken.inputs import exists, open_input
 
 MAX_SECONDS = 600.0  # of one segment
@@ -49,6 +42,15 @@ MAX_AMPLITUDE = 2.0**16  # twice the largest unscaled 16-bit sample in a float f
 BLOCK = 2**16  # frames
 ROUNDING = 0.01  # seconds: the end of a segment may be rounded up to hundredths
 SAMPLE_COUNT = re.compile(rb"^sample_count -i ([0-9]{1,15})\s*$", re.MULTILINE)
+MAX_CHUNKS = 1000
+STREAMED = (0xFFFFFFFF, 0x80000000, 0x7FFFF000)  # lengths in piped WAV files, or up to 255 less
+W64_MAGIC = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
+OGG_PAGE = struct.Struct("<4sBBqIIIB")  # OggS, version, flags, time, stream, number, CRC, segments
+MAX_PAGE = 27 + 255 + 255 * 255
+END_OF_STREAM = 4  # flag of the last page
+REVERSED_BITS = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+FORMATS = "WAV, AIFF, W64, FLAC, Ogg (Vorbis, Opus), MP3 or NIST SPHERE"
+CONVERT = "convert it to WAV, for example with `ffmpeg -i OLD NEW.wav`"
 READ_FROM_START = ("OGG", "MP3")  # libsndfile seeks inexactly in these
 
 Signal = Float[np.ndarray, "samples"]
@@ -75,8 +77,8 @@ def read_sound_stream(
 ) -> Signal:
     """Read all of a stream, such as a pipe or `io.BytesIO`."""
     content = io.BytesIO()
-    while piece := stream.read(BLOCK):
-        content.write(piece)
+    while block := stream.read(BLOCK):
+        content.write(block)
         if content.tell() > MAX_STREAM:
             problem = f"the sound is too long for a pipe (expected at most {MAX_STREAM:,} bytes)"
             raise UserError(f"{name}: {problem}", fix="write it to a file and name that")
@@ -96,7 +98,7 @@ def sound_rate(path: Path) -> int:
         return sound.rate
 
 
-class Sounds(Sequence[Signal]):
+class UtteranceSignals(Sequence[Signal]):
     """The signals of utterances, each read on access."""
 
     def __init__(self, utterances: Sequence[Utterance], rate: int, max_seconds: float) -> None:
@@ -111,23 +113,22 @@ class Sounds(Sequence[Signal]):
     def __getitem__(self, index: slice) -> Sequence[Signal]: ...
     def __getitem__(self, index: int | slice) -> Signal | Sequence[Signal]:
         if isinstance(index, slice):
-            return Sounds(self._utterances[index], self._rate, self._max_seconds)
+            return UtteranceSignals(self._utterances[index], self._rate, self._max_seconds)
         item, limit = self._utterances[index], self._max_seconds
         return read_sound(
             item.audio, rate=self._rate, start=item.start, end=item.end, max_seconds=limit
         )
 
 
-def name_of(utterance: Utterance) -> str:
-    """Return the name of an utterance for `signal_of`, such as `talk.wav#t=1.5,3`."""
-    start, end = utterance.start, utterance.end
-    if start == 0.0 and end is None:
+def segment_name(utterance: Utterance) -> str:
+    """Return the name of an utterance for `load_signal`, such as `talk.wav#t=1.5,3`."""
+    if utterance.start == 0.0 and utterance.end is None:
         return str(utterance.audio)
-    until = "" if end is None else f",{end!r}"
-    return f"{utterance.audio}#t={start!r}{until}"
+    until = "" if utterance.end is None else f",{utterance.end!r}"
+    return f"{utterance.audio}#t={utterance.start!r}{until}"
 
 
-def signal_of(name: str, rate: int, max_seconds: float) -> Signal:
+def load_signal(name: str, rate: int, max_seconds: float) -> Signal:
     """Read a file, a segment of it (`talk.wav#t=1.5,3`, in seconds) or stdin (`-`)."""
     if name == "-":
         if sys.stdin is None:  # closed by `<&-`
@@ -181,7 +182,7 @@ def _open_sound(file: BinaryIO, name: str) -> Iterator[_Sound]:
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     start = file.read(BLOCK)
-    kind = sound_format(start)
+    kind = _format(start)
     if kind is None:
         got = f"starts with {start[:12]!r}" if start else "is empty"
         fix = f"if it is sound, {CONVERT}" if start else "copy, download or record it again"
@@ -191,21 +192,21 @@ def _open_sound(file: BinaryIO, name: str) -> Iterator[_Sound]:
         fix = "convert it to WAV, for example with `sph2pipe -f wav OLD NEW.wav`"
         raise UserError(message, fix=fix)
     if kind in ("WAV", "AIFF", "W64"):
-        check_data_chunk(file, size, kind, name)
+        _check_data_chunk(file, size, kind, name)
     elif kind == "OGG":
-        check_last_page(file, size, name)
+        _check_last_page(file, size, name)
     file.seek(0)
-    with _damage(name):
+    with _decoding(name):
         decoder = _Decoder(_unnamed(file))
     with decoder:
         if decoder.format.removesuffix("EX") != kind:
-            raise damaged_sound(name, f"it starts as {kind} and continues as {decoder.format}")
+            raise _damaged(name, f"it starts as {kind} and continues as {decoder.format}")
         frames = decoder.frames
         if kind == "NIST":
             count = SAMPLE_COUNT.search(start.partition(b"end_head")[0])
             if count is None or int(count[1]) > frames:
                 header = int(count[1]) if count else "no sample_count"
-                raise damaged_sound(name, f"{frames} samples, and its header says {header}")
+                raise _damaged(name, f"{frames} samples, and its header says {header}")
             frames = int(count[1])
         sound = _Sound(name, decoder, frames)
         _check_limits(sound)
@@ -224,18 +225,97 @@ def _unnamed(file: BinaryIO) -> SimpleNamespace:
 
 def _check_limits(sound: _Sound) -> None:
     if not 1 <= sound.frames < 2**48:  # libsndfile returns 2^63 - 1 for a FLAC file from a pipe
-        raise UserError(
-            f"{sound.name}: no sound, or no number of samples in the header (expected both)",
-            fix="record it again, or write it again with `ffmpeg -i OLD NEW.wav`",
-        )
-    limits = ""
+        problem = "no sound, or no number of samples in the header (expected both)"
+        fix = "record it again, or write it again with `ffmpeg -i OLD NEW.wav`"
+        raise UserError(f"{sound.name}: {problem}", fix=fix)
+    fix = f"if the file is complete, {CONVERT}"
     if not MIN_RATE <= sound.rate <= MAX_RATE:
         limits = f"expected {MIN_RATE} to {MAX_RATE} Hz, got {sound.rate} Hz"
-    elif not 1 <= sound.channels <= MAX_CHANNELS:
+        raise UserError(f"{sound.name}: unusual sound ({limits})", fix=fix)
+    if not 1 <= sound.channels <= MAX_CHANNELS:
         limits = f"expected 1 to {MAX_CHANNELS} channels, got {sound.channels}"
-    if limits:
-        message = f"{sound.name}: unusual sound ({limits})"
-        raise UserError(message, fix=f"if the file is complete, {CONVERT}")
+        raise UserError(f"{sound.name}: unusual sound ({limits})", fix=fix)
+
+
+# --- formats and truncated files
+
+
+def _format(start: bytes) -> str | None:
+    """Return libsndfile's name of the format."""
+    if start[:4] == b"RIFF" and start[8:12] == b"WAVE":
+        return "WAV"
+    if start[:4] == b"FORM" and start[8:12] in (b"AIFF", b"AIFC"):
+        return "AIFF"
+    # An MPEG frame starts with 11 one bits; the layer bits 01 are layer III.
+    if start[:3] == b"ID3" or (start[:1] == b"\xff" and start[1:2] and start[1] & 0xE6 == 0xE2):
+        return "MP3"
+    magics = {W64_MAGIC: "W64", b"fLaC": "FLAC", b"OggS": "OGG", b"NIST_1A\n": "NIST"}
+    return next((kind for magic, kind in magics.items() if start.startswith(magic)), None)
+
+
+def _check_data_chunk(file: BinaryIO, size: int, kind: str, name: str) -> None:
+    """Compare the length of the data chunk with the bytes that follow its header."""
+    is_w64 = kind == "W64"
+    header = struct.Struct({"WAV": "<4sI", "AIFF": ">4sI", "W64": "<4s12xQ"}[kind])
+    position, alignment = (40, 8) if is_w64 else (12, 2)
+    for _ in range(MAX_CHUNKS):
+        file.seek(min(position, size))
+        raw = file.read(header.size)
+        if len(raw) < header.size:
+            raise _damaged(name, "no sound data")
+        chunk_id, length = header.unpack(raw)
+        position += header.size
+        length -= header.size if is_w64 else 0  # W64 lengths include the header
+        if length < 0:
+            raise _damaged(name, "a chunk of negative length")
+        if chunk_id == (b"SSND" if kind == "AIFF" else b"data"):
+            break
+        position += -(-length // alignment) * alignment
+    else:
+        raise _damaged(name, f"more than {MAX_CHUNKS} chunks")
+    actual = size - position
+    streamed = kind == "WAV" and any(limit - 256 < length <= limit for limit in STREAMED)
+    if length == 0 and actual:
+        message = f"{name}: interrupted recording (expected length {actual:,} in the header, got 0)"
+        raise UserError(message, fix="record it again, or repair it with `ffmpeg -i OLD NEW.wav`")
+    if length > actual and not streamed:
+        problem = f"the file is truncated (expected {length:,} bytes of audio, got {actual:,})"
+        raise UserError(f"{name}: {problem}", fix="copy, download or record it again")
+
+
+def _check_last_page(file: BinaryIO, size: int, name: str) -> None:
+    """Check that an Ogg file ends with a complete page that has the end-of-stream flag."""
+    file.seek(0)
+    first_stream = OGG_PAGE.unpack(file.read(OGG_PAGE.size).ljust(OGG_PAGE.size, b"\0"))[4]
+    file.seek(max(0, size - MAX_PAGE))
+    tail = file.read(MAX_PAGE)
+    page = tail[max(0, tail.rfind(b"OggS")) :]
+    if len(page) >= OGG_PAGE.size:
+        _, _, flags, _, stream, _, checksum, segments = OGG_PAGE.unpack_from(page)
+        lengths = page[OGG_PAGE.size : OGG_PAGE.size + segments]
+        page = page[: OGG_PAGE.size + segments + sum(lengths)]
+        if stream != first_stream:
+            message = f"{name}: several Ogg streams (expected one audio stream)"
+            raise UserError(message, fix=CONVERT)
+        if flags & END_OF_STREAM and checksum == ogg_checksum(page):
+            return
+    raise _damaged(name, "the last Ogg page is incomplete or lacks the end-of-stream flag")
+
+
+def ogg_checksum(page: bytes) -> int:
+    """Return the CRC of an Ogg page, computed with its CRC field set to zero.
+
+    Ogg and zlib use the same polynomial; zlib also reverses the bits of each byte and complements
+    the value before and after.
+    """
+    zeroed = page[:22] + bytes(4) + page[26:]
+    value = zlib.crc32(zeroed.translate(REVERSED_BITS), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int.from_bytes(value.to_bytes(4, "little").translate(REVERSED_BITS), "big")
+
+
+def _damaged(name: str, reason: str) -> UserError:
+    message = f"{name}: damaged or unsupported sound ({reason}; expected a complete file)"
+    return UserError(message, fix=f"copy or download it again, or {CONVERT}")
 
 
 # --- decoding
@@ -270,22 +350,22 @@ def _segment(sound: _Sound, start: float, end: float | None, max_seconds: float)
 
 def _read(sound: _Sound, rate: int, first: int, last: int) -> Signal:
     if sound.decoder.format in READ_FROM_START:
-        for place in range(0, first, BLOCK):
-            _block(sound, place, min(place + BLOCK, first))
+        for position in range(0, first, BLOCK):
+            _block(sound, position, min(position + BLOCK, first))
     else:
-        with _damage(sound.name):
+        with _decoding(sound.name):
             sound.decoder.seek(first)
     resampler = soxr.ResampleStream(sound.rate, rate, 1, dtype="float32", quality="HQ")
     # A product is much faster than numpy's mean over such a short axis.
     share = np.full(sound.channels, 1 / sound.channels, dtype=np.float32)
-    pieces = []
-    for place in range(first, last, BLOCK):
-        after = min(place + BLOCK, last)
-        samples = _block(sound, place, after) @ share
+    blocks = []
+    for position in range(first, last, BLOCK):
+        stop = min(position + BLOCK, last)
+        samples = _block(sound, position, stop) @ share
         if sound.rate != rate:
-            samples = resampler.resample_chunk(samples, last=after == last)
-        pieces.append(samples)
-    resampled = np.concatenate(pieces)
+            samples = resampler.resample_chunk(samples, last=stop == last)
+        blocks.append(samples)
+    resampled = np.concatenate(blocks)
     if not len(resampled):
         length = f"{(last - first) / sound.rate:.6f} s of sound"
         message = f"{sound.name}: {length} are too short (expected at least 1/{rate} s)"
@@ -293,24 +373,24 @@ def _read(sound: _Sound, rate: int, first: int, last: int) -> Signal:
     return resampled
 
 
-def _block(sound: _Sound, place: int, after: int) -> Float[np.ndarray, "frames channels"]:
-    with _damage(sound.name, f" after {place / sound.rate:.3f} s"):
-        block = np.asarray(sound.decoder.read(after - place, dtype="float32", always_2d=True))
-    if len(block) < after - place:
-        count = place + len(block)
-        raise damaged_sound(sound.name, f"{count} samples, and its header says {sound.frames}")
+def _block(sound: _Sound, position: int, stop: int) -> Float[np.ndarray, "frames channels"]:
+    with _decoding(sound.name, f" after {position / sound.rate:.3f} s"):
+        block = np.asarray(sound.decoder.read(stop - position, dtype="float32", always_2d=True))
+    if len(block) < stop - position:
+        count = position + len(block)
+        raise _damaged(sound.name, f"{count} samples, and its header says {sound.frames}")
     peak = max(block.max(), -block.min())
     if not peak <= MAX_AMPLITUDE:  # false for NaN
-        problem = f"invalid sample after {place / sound.rate:.3f} s"
+        problem = f"invalid sample after {position / sound.rate:.3f} s"
         message = f"{sound.name}: {problem} (expected numbers between -1 and 1, got {peak})"
         raise UserError(message, fix="write the file again with numbers between -1 and 1")
     return block
 
 
 @contextmanager
-def _damage(name: str, place: str = "") -> Iterator[None]:
+def _decoding(name: str, position: str = "") -> Iterator[None]:
     try:
         yield
     except soundfile.LibsndfileError as error:
         reason = error.error_string.removeprefix("Error : ").rstrip(".")
-        raise damaged_sound(name, f"libsndfile cannot decode it{place}: {reason}") from error
+        raise _damaged(name, f"libsndfile cannot decode it{position}: {reason}") from error

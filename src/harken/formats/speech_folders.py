@@ -34,7 +34,7 @@ SILENCES = {"<s>", "</s>", "<sil>"}
 FIELD = re.compile(r"\{([^{}]*)\}")
 FIX_KALDI = "correct the tables, for example with Kaldi's `utils/fix_data_dir.sh`"
 
-Utterances = Iterator[tuple[str, Utterance]]  # each with its place
+Utterances = Iterator[tuple[str, Utterance]]  # each with its line or file
 
 
 def read_speech_folder(folder: Path) -> list[Utterance]:
@@ -134,7 +134,7 @@ def _text_files(folder: Path, sounds: Iterable[Path]) -> Utterances:
 
 class _Row(NamedTuple):
     line: Line
-    rest: str  # the text after the name
+    text: str  # after the name
 
 
 def _kaldi(folder: Path) -> Utterances:
@@ -145,57 +145,53 @@ def _kaldi(folder: Path) -> Utterances:
     if is_file(table := folder / "segments"):
         segments = {name: _segment(row) for name, row in _table(table).items()}
     speakers = _table(table) if is_file(table := folder / "utt2spk") else {}
-    _check_names(folder, texts.keys() - segments.keys(), "a text, but no sound")
-    _check_names(folder, segments.keys() - texts.keys(), "sound, but no text")
     unknown = {name for name, (source, _, _) in segments.items() if source not in recordings}
-    _check_names(folder, unknown, "a segment of a recording that is not in wav.scp")
-    if speakers:
-        _check_names(folder, texts.keys() - speakers.keys(), "no speaker in utt2spk")
+    for names, problem in (
+        (texts.keys() - segments.keys(), "a text, but no sound"),
+        (segments.keys() - texts.keys(), "sound, but no text"),
+        (unknown, "a segment of a recording that is not in wav.scp"),
+        (texts.keys() - speakers.keys() if speakers else set(), "no speaker in utt2spk"),
+    ):
+        if names:
+            others = f"{min(names)!r} and {len(names) - 1} other utterances"
+            expected = "expected text and sound of the same ones"
+            raise UserError(f"{folder}: {others} have {problem} ({expected})", fix=FIX_KALDI)
     for name, (line, text) in texts.items():
         recording, start, end = segments[name]
-        words, speaker = " ".join(text.split()), speakers[name].rest if speakers else ""
+        words, speaker = " ".join(text.split()), speakers[name].text if speakers else ""
         yield line.where, Utterance(recordings[recording], words, speaker, start, end)
 
 
 def _table(path: Path) -> dict[str, _Row]:
     rows: dict[str, _Row] = {}
     for line in read_lines(path):
-        name, *rest = line.text.split(maxsplit=1)
+        name, *text = line.text.split(maxsplit=1)
         if name in rows:
             raise line.error(f"{name!r} again (expected it once)", FIX_KALDI)
-        rows[name] = _Row(line, rest[0].strip() if rest else "")
+        rows[name] = _Row(line, text[0].strip() if text else "")
     return rows
 
 
 def _audio(row: _Row, folder: Path) -> Path:
-    if row.rest.endswith("|") or row.rest.startswith("|"):
-        got = f"the command {row.rest[:60]!r}, which Harken does not run"
+    if row.text.endswith("|") or row.text.startswith("|"):
+        got = f"the command {row.text[:60]!r}, which Harken does not run"
         fix = "run it yourself and name the file that it writes"
         raise row.line.error(f"expected the path of an audio file, got {got}", fix)
-    if not row.rest:
+    if not row.text:
         raise row.line.error("expected `recording path`, got no path", FIX_KALDI)
-    here = folder / row.rest
-    return here if is_file(here) or not is_file(Path(row.rest)) else Path(row.rest)
+    here = folder / row.text
+    return here if is_file(here) or not is_file(Path(row.text)) else Path(row.text)
 
 
 def _segment(row: _Row) -> tuple[str, float, float | None]:
-    cells = row.rest.split()
     try:
-        recording, start, end = cells[0], *map(float, cells[1:])
-    except (ValueError, IndexError):
+        recording, *times = row.text.split()
+        start, end = map(float, times)
+    except ValueError:
         expected = "`utterance recording start end` with times in seconds"
         problem = f"expected {expected}, got {row.line.text[:60]!r}"
         raise row.line.error(problem, FIX_KALDI) from None
     return recording, start, None if end == -1 else end
-
-
-def _check_names(folder: Path, names: set[str], problem: str) -> None:
-    if names:
-        raise UserError(
-            f"{folder}: {min(names)!r} and {len(names) - 1} other utterances have {problem} "
-            "(expected text and sound of the same ones)",
-            fix=FIX_KALDI,
-        )
 
 
 # --- file names
@@ -223,20 +219,19 @@ def utterances_from_names(
         )
     # A match is unique if lazy and greedy fields agree.
     escaped = [re.escape(literal) for literal in literals]
-    shortest, longest = (re.compile(field.join(escaped)) for field in ("([^/]+?)", "([^/]+)"))
-    matches = [(shortest.fullmatch(name), longest.fullmatch(name)) for name in names]
-    utterances, values = [], [(a.groups(), b.groups()) for a, b in matches if a and b]
-    misfits = [name for name, (match, _) in zip(names, matches, strict=True) if not match]
-    problem = "do not match"
-    if not misfits:
-        misfits = [name for name, (a, b) in zip(names, values, strict=True) if a != b]
-        problem = "match in several ways"
-    if misfits:
-        count = f"{len(misfits)} of {len(names)} audio files"
-        message = f"{folder}: {count} {problem} {pattern!r}, the first is {misfits[0]!r}"
+    lazy, greedy = (re.compile(field.join(escaped)) for field in ("([^/]+?)", "([^/]+)"))
+    matches = [(lazy.fullmatch(name), greedy.fullmatch(name)) for name in names]
+    wrong = [name for name, (match, _) in zip(names, matches, strict=True) if not match]
+    problem = "do not match" if wrong else "match in several ways"
+    cells = [(a.groups(), b.groups()) for a, b in matches if a and b]
+    wrong = wrong or [name for name, (a, b) in zip(names, cells, strict=True) if a != b]
+    if wrong:
+        count = f"{len(wrong)} of {len(names)} audio files"
+        message = f"{folder}: {count} {problem} {pattern!r}, the first is {wrong[0]!r}"
         raise UserError(message, fix="correct the pattern, rename the files or move them elsewhere")
-    for sound, (cells, _) in zip(sounds, values, strict=True):
-        known = dict(zip(fields, cells, strict=True))
+    utterances = []
+    for sound, (values, _) in zip(sounds, cells, strict=True):
+        known = dict(zip(fields, values, strict=True))
         text = _spoken(sound, known["text"], words, split)
         utterances.append((str(sound), Utterance(sound, text, known.get("speaker", ""))))
     return checked_utterances(utterances, str(folder))

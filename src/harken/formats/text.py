@@ -4,7 +4,6 @@ Invalid UTF-8 is an error with its line. CRLF is read as LF and a byte order mar
 other normalization is applied. The path `-` is stdin. Compression is detected by the first bytes.
 """
 
-import gzip
 import io
 import sys
 import zlib
@@ -12,22 +11,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import zstandard
 
 from harken.errors import UserError
 from harken.inputs import file_size, open_input
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
 STDIN = Path("-")
 EXPECTED = "a text file"
-LONGEST_LINE = 2**26  # bytes; a small archive can hold one line that fills the memory
-LARGEST_WHOLE = 2**30  # bytes of a text that is read as a whole
-PIECE = 2**10  # bytes of zstd: four can stand for 128 KiB, so a piece unpacks to 32 MiB at most
-BLOCK = 2**16
+MAX_LINE = 2**26  # bytes; a small archive can contain a line that fills the memory
+MAX_WHOLE = 2**30  # bytes of a text that is read as a whole
+BLOCK = 2**16  # bytes
+COMPRESSED_BLOCK = 2**10  # bytes, because four bytes of zstd can decompress to 128 KiB
 MAX_RATIO = 64  # of decompression; texts have 5 to 10, decompression bombs far more
 FREE_BYTES = 2**24  # may be decompressed at any ratio
 
@@ -47,7 +43,7 @@ class Line(NamedTuple):
         return UserError(f"{self.where}: {problem}", fix=fix)
 
 
-def named(path: Path) -> Path:
+def display_path(path: Path) -> Path:
     """Return the path for messages: `<stdin>` for `-`."""
     return Path("<stdin>") if path == STDIN else path
 
@@ -64,27 +60,27 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
     if path == STDIN and sys.stdin is None:  # closed by `<&-`
         raise UserError("<stdin>: it is closed", fix="name a file, or use a pipe")
     with nullcontext(sys.stdin.buffer) if path == STDIN else open_input(path, EXPECTED) as file:
-        yield unpacked(file, path)
+        yield decompressed(file, path)
 
 
-def read_lines(path: Path) -> Iterator[Line]:
-    """Yield the lines that are not blank; a file without any is an error."""
-    empty = True
+def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[Line]:
+    """Yield the lines of a file; unless blank lines are kept, a file without text is an error."""
+    has_text = keep_blank
     with open_text(path) as file:
-        for line in read_every_line(file, path):
-            if line.text.strip():
-                empty = False
+        for line in iter_lines(file, path):
+            if keep_blank or line.text.strip():
+                has_text = True
                 yield line
-    if empty:
+    if not has_text:
         raise _no_text(path)
 
 
-def read_every_line(file: BinaryIO, path: Path) -> Iterator[Line]:
-    """Yield all lines of a stream, also blank ones; `path` is used in messages only."""
-    path = named(path)
-    for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), start=1):
-        if len(raw) > LONGEST_LINE:
-            problem = f"the line is too long (expected at most {LONGEST_LINE >> 20} MiB)"
+def iter_lines(file: BinaryIO, path: Path) -> Iterator[Line]:
+    """Yield all lines of a stream; `path` is used in messages only."""
+    path = display_path(path)
+    for number, raw in enumerate(iter(partial(file.readline, MAX_LINE + 1), b""), start=1):
+        if len(raw) > MAX_LINE:
+            problem = f"the line is too long (expected at most {MAX_LINE >> 20} MiB)"
             fix = "check that the file is text, and write one sentence or document per line"
             raise UserError(f"{path}:{number}: {problem}", fix=fix)
         yield Line(path, number, _decoded(raw, path, number).rstrip("\r\n"))
@@ -92,112 +88,19 @@ def read_every_line(file: BinaryIO, path: Path) -> Iterator[Line]:
 
 def read_whole(path: Path) -> str:
     """Read a file as one text, with lines of any length; a blank file is an error."""
-    pieces, size = [], 0
+    blocks, size = [], 0
     with open_text(path) as file:
-        while piece := file.read(BLOCK):
-            pieces.append(piece)
-            size += len(piece)
-            if size > LARGEST_WHOLE:
-                problem = f"the text is too large (expected at most {LARGEST_WHOLE >> 30} GiB)"
+        while block := file.read(BLOCK):
+            blocks.append(block)
+            size += len(block)
+            if size > MAX_WHOLE:
+                problem = f"the text is too large (expected at most {MAX_WHOLE >> 30} GiB)"
                 fix = "take a part of it, for example with `head -c 1G`"
-                raise UserError(f"{named(path)}: {problem}", fix=fix)
-    text = _decoded(b"".join(pieces), named(path), 1).replace("\r\n", "\n")
+                raise UserError(f"{display_path(path)}: {problem}", fix=fix)
+    text = _decoded(b"".join(blocks), display_path(path), 1).replace("\r\n", "\n")
     if not text.strip():
         raise _no_text(path)
     return text
-
-
-def unpacked(file: BinaryIO, path: Path) -> BinaryIO:
-    """Return a stream that decompresses gz and zst; `path` is used in messages only."""
-    if not isinstance(file, io.BufferedReader):
-        file = io.BufferedReader(cast(io.RawIOBase, file))
-    start = file.peek(4)[:4]
-    for archive in ARCHIVES:
-        truncated = path.suffix == archive.suffix and archive.magic.startswith(start)
-        if start.startswith(archive.magic) or truncated:
-            return io.BufferedReader(_Unpacked(archive, file, path), BLOCK)
-    return file
-
-
-class Archive(NamedTuple):
-    """A compressed format: its first bytes, and a generator of decompressed pieces."""
-
-    suffix: str
-    magic: bytes
-    pieces: Callable[[BinaryIO], Iterator[bytes]]
-
-
-def _gunzipped(file: BinaryIO) -> Iterator[bytes]:
-    with gzip.GzipFile(fileobj=file) as archive:
-        while piece := archive.read1(BLOCK):
-            yield piece
-
-
-def _unzstandard(file: BinaryIO) -> Iterator[bytes]:
-    # Not with `stream_reader`, which accepts truncated files. A file can have several frames.
-    frame = None
-    while piece := file.read(PIECE):
-        while piece:
-            if frame is None or frame.eof:
-                frame = zstandard.ZstdDecompressor().decompressobj()
-            yield frame.decompress(piece)
-            piece = frame.unused_data if frame.eof else b""
-    if frame is not None and not frame.eof:
-        raise EOFError("the file ends within a frame")
-
-
-# Only the last can start a UTF-8 text, with a control character.
-ARCHIVES = (
-    Archive(".gz", b"\x1f\x8b", _gunzipped),
-    Archive(".zst", b"\x28\xb5\x2f\xfd", _unzstandard),
-    Archive(".zst", b"\x50\x2a\x4d\x18", _unzstandard),  # written by `pzstd`
-)
-
-
-class _CountedReads:
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.count = 0
-
-    def read(self, size: int = -1) -> bytes:
-        piece = self._file.read(size)
-        self.count += len(piece)
-        return piece
-
-
-class _Unpacked(io.RawIOBase):
-    """The bytes of an archive as a stream; damage and decompression bombs raise `UserError`."""
-
-    def __init__(self, archive: Archive, file: BinaryIO, path: Path) -> None:
-        self._packed = _CountedReads(file)
-        self._pieces = archive.pieces(cast(BinaryIO, self._packed))
-        self._path, self._count, self._rest = path, 0, memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        try:
-            while not self._rest:
-                self._rest = memoryview(next(self._pieces))
-                self._count += len(self._rest)
-                if self._count > max(FREE_BYTES, MAX_RATIO * self._packed.count):
-                    raise self._too_large()
-        except StopIteration:
-            return 0
-        except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-            message = f"{named(self._path)}: damaged archive ({error}; expected a complete file)"
-            raise UserError(message, fix="compress or download the file again") from error
-        target = memoryview(buffer).cast("B")
-        count = min(len(target), len(self._rest))
-        target[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
-
-    def _too_large(self) -> UserError:
-        sizes = f"{self._packed.count:,} bytes decompress to {self._count:,} or more"
-        message = f"{named(self._path)}: {sizes} (expected a ratio of at most {MAX_RATIO})"
-        return UserError(message, fix="decompress the file yourself if you trust it")
 
 
 def _decoded(raw: bytes, path: Path, number: int) -> str:
@@ -206,12 +109,83 @@ def _decoded(raw: bytes, path: Path, number: int) -> str:
         return raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         before, wrong = error.object[: error.start], error.object[error.start]
-        line, place = number + before.count(b"\n"), len(before) - before.rfind(b"\n")
-        message = f"{path}:{line}: invalid byte 0x{wrong:02x} at column {place} (expected UTF-8)"
+        line, column = number + before.count(b"\n"), len(before) - before.rfind(b"\n")
+        message = f"{path}:{line}: invalid byte 0x{wrong:02x} at column {column} (expected UTF-8)"
         fix = "convert the file to UTF-8, for example with `iconv -t UTF-8`"
         raise UserError(message, fix=fix) from None
 
 
 def _no_text(path: Path) -> UserError:
-    message = f"{named(path)}: the file is empty (expected at least one line of text)"
+    message = f"{display_path(path)}: the file is empty (expected at least one line of text)"
     return UserError(message, fix="check that the file was written or downloaded completely")
+
+
+# --- compression
+
+
+class _Compression(NamedTuple):
+    suffix: str
+    magic: bytes  # the first bytes
+    decoder: Callable[[], Any]  # of one gzip member or one zstd frame
+
+
+GZIP = _Compression(".gz", b"\x1f\x8b", partial(zlib.decompressobj, 16 + zlib.MAX_WBITS))
+ZSTD = _Compression(
+    ".zst", b"\x28\xb5\x2f\xfd", lambda: zstandard.ZstdDecompressor().decompressobj()
+)
+# `pzstd` writes a skippable frame first.
+COMPRESSIONS = (GZIP, ZSTD, ZSTD._replace(magic=b"\x50\x2a\x4d\x18"))
+
+
+def decompressed(file: BinaryIO, path: Path) -> BinaryIO:
+    """Return a stream that decompresses gz and zst; `path` is used in messages only."""
+    if not isinstance(file, io.BufferedReader):
+        file = io.BufferedReader(cast(io.RawIOBase, file))
+    start = file.peek(4)[:4]
+    for compression in COMPRESSIONS:
+        truncated = path.suffix == compression.suffix and compression.magic.startswith(start)
+        if start.startswith(compression.magic) or truncated:
+            blocks = _decompressed_blocks(file, compression, display_path(path))
+            return io.BufferedReader(_BlockStream(blocks), BLOCK)
+    return file
+
+
+def _decompressed_blocks(
+    file: BinaryIO, compression: _Compression, path: Path
+) -> Iterator[bytes | memoryview]:
+    decoder, count_in, count_out = None, 0, 0
+    try:
+        while data := file.read(COMPRESSED_BLOCK):
+            count_in += len(data)
+            while data := data if decoder else data.lstrip(b"\0"):  # members may be padded
+                decoder = decoder or compression.decoder()
+                block = decoder.decompress(data)
+                data, decoder = (decoder.unused_data, None) if decoder.eof else (b"", decoder)
+                count_out += len(block)
+                if count_out > max(FREE_BYTES, MAX_RATIO * count_in):
+                    sizes = f"{count_in:,} bytes decompress to {count_out:,} or more"
+                    message = f"{path}: {sizes} (expected a ratio of at most {MAX_RATIO})"
+                    raise UserError(message, fix="decompress the file yourself if you trust it")
+                yield block
+        if decoder:
+            raise EOFError("the end is missing")
+    except (EOFError, zlib.error, zstandard.ZstdError) as error:
+        message = f"{path}: damaged archive ({error}; expected a complete file)"
+        raise UserError(message, fix="compress or download the file again") from error
+
+
+class _BlockStream(io.RawIOBase):
+    """A stream of blocks of bytes."""
+
+    def __init__(self, blocks: Iterator[bytes | memoryview]) -> None:
+        self._blocks, self._block = blocks, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._block and (block := next(self._blocks, None)) is not None:
+            self._block = memoryview(block)
+        count = min(len(buffer), len(self._block))
+        buffer[:count], self._block = self._block[:count], self._block[count:]
+        return count

@@ -29,9 +29,8 @@ from harken.decode.stepper import LMStepper, NonEmptyStepper, TokenHypothesis
 from harken.encode.subwords import BytePairConfig, TokenizerConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
 from harken.formats.examples import Question
-from harken.formats.question_template import question_template
+from harken.formats.question_template import question_template, title_of
 from harken.formats.text import read_lines
-from harken.formats.titles import title_of
 from harken.formats.tsv import read_questions
 from harken.layers.losses import cross_entropy_
 from harken.measure.honesty import measure_honesty

@@ -27,8 +27,8 @@ from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import Seq2SeqStepper
 from harken.encode.pixels import PixelsConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
-from harken.formats.arrays import read_pictures
-from harken.formats.image_source import Numbers, picture_named
+from harken.formats.arrays import read_image_array
+from harken.formats.image_source import ImageBatch, load_image
 from harken.inspection.refs import is_encoder_attention
 from harken.inspection.search_attention import forced_cross_attention
 from harken.layers.frontends import FeatureProjectionConfig
@@ -152,7 +152,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         return list(chain.from_iterable(beams))
 
     @torch.inference_mode()
-    def _search(self, images: Numbers, nbest: int = 1, keys: Keys | None = None) -> Beams:
+    def _search(self, images: ImageBatch, nbest: int = 1, keys: Keys | None = None) -> Beams:
         model, search = self.model.eval(), self.recipe.search
         memory, present = model.encode(self._encode(images))
         limits = {"end": END, "max_tokens": max_tokens(model, search), "nbest": nbest}
@@ -175,12 +175,12 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
                 attention.append(ImageAttention(weights=mean, words=words, centers=centers))
         return attention
 
-    def _loader(self) -> Callable[[str], Numbers]:
+    def _loader(self) -> Callable[[str], ImageBatch]:
         """Return a function that loads images by name and opens each array once."""
         files, arrays = self.recipe.image_files, cached(self.recipe.open_array)
-        return lambda name: picture_named(name, files, arrays)
+        return lambda name: load_image(name, files, arrays)
 
-    def _encode(self, images: Numbers) -> Float[Tensor, "B *axes"]:
+    def _encode(self, images: ImageBatch) -> Float[Tensor, "B *axes"]:
         return self.recipe.encode.images.encode(images).to(self.device)
 
 
@@ -189,7 +189,7 @@ def array_sizes(files: Sequence[Path]) -> list[str]:
     sibling = files[0].with_suffix(".npz")
     if not sibling.is_file():
         return []
-    array = read_pictures(sibling)
+    array = read_image_array(sibling)
     sizes = {"columns": array.columns, "rows": array.rows, "channels": array.channels}
     return [f"encode.images.{name}={size}" for name, size in sizes.items()]
 

@@ -16,10 +16,10 @@ from harken.encode.subwords import TokenizerConfig, WordsConfig
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import UserError
 from harken.files import replacing
-from harken.formats.arrays import FeatureMaps, Pictures, read_maps, read_pictures
+from harken.formats.arrays import FeatureMaps, ImageArray, read_feature_maps, read_image_array
 from harken.formats.captions import read_captions
 from harken.formats.examples import Box
-from harken.formats.image_source import ImageFiles, ImageRows, ImageSource, Numbers
+from harken.formats.image_source import ImageBatch, ImageFiles, ImageRows, ImageSource
 from harken.formats.text import require_file
 from harken.inputs import exists, is_file
 from harken.layers.frontends import FeatureProjectionConfig, ImageSizes
@@ -131,14 +131,14 @@ class CaptionRecipe:
         columns, rows, channels = size.columns, size.rows, size.channels
         return ImageFiles(columns=columns, rows=rows, channels=channels, fit=size.fit)
 
-    def open_array(self, path: Path) -> Pictures | FeatureMaps:
+    def open_array(self, path: Path) -> ImageArray | FeatureMaps:
         """Open an array whose images or feature maps have the size of the recipe."""
         size, names = self.encode.images, ("columns", "rows", "channels")
-        array: Pictures | FeatureMaps
+        array: ImageArray | FeatureMaps
         if isinstance(size, FeatureMapsConfig):
-            array = read_maps(path, scale=self.data.feature_scale)
+            array = read_feature_maps(path, scale=self.data.feature_scale)
         else:
-            array = read_pictures(path)
+            array = read_image_array(path)
         actual, expected = ([getattr(record, name) for name in names] for record in (array, size))
         if actual != expected:
             pairs = zip(names, actual, strict=True)
@@ -197,7 +197,7 @@ def image_batches(count: int) -> list[slice]:
     return [slice(start, start + BATCH_SIZE) for start in range(0, count, BATCH_SIZE)]
 
 
-def load_images(examples: Sequence[CaptionExample]) -> Numbers:
+def load_images(examples: Sequence[CaptionExample]) -> ImageBatch:
     """Load images of one source as one array."""
     return examples[0].source.take([example.image for example in examples])
 
@@ -216,7 +216,7 @@ def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[Cap
             np.lib.format.write_array_header_1_0(file, header)
             for batch in image_batches(len(examples)):
                 file.write(load_images(examples[batch]).tobytes())
-    source = ImageRows(array=read_pictures(path))
+    source = ImageRows(array=read_image_array(path))
     return [replace(example, image=row, source=source) for row, example in enumerate(examples)]
 
 

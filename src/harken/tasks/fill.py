@@ -25,8 +25,8 @@ from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.cloze import ClozeBatch, ClozeQueries, mask_together
 from harken.batch.ragged import Numbers, Ragged, ragged, ragged_indices, ragged_slices
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
+from harken.encode.subwords import WholeWordsConfig, split_words
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary, VocabularySizes
-from harken.encode.whole_words import WholeWordsConfig, split_words
 from harken.errors import UserError
 from harken.formats.text import read_lines
 from harken.inspection.record import has_attention

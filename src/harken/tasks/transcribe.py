@@ -19,9 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harken.augment.equalizer import equalize
-from harken.augment.specaugment import augment
-from harken.augment.speed import change_speed
+from harken.augment.specaugment import augment, equalize
+from harken.augment.waveform import change_speed
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import IGNORE_INDEX, Seq2SeqBatch, shift_targets
 from harken.batch.ragged import Numbers, ragged
@@ -32,7 +31,7 @@ from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.manifest import read_utterances
-from harken.formats.sound import Sounds, name_of, sound_rate, sound_seconds
+from harken.formats.sound import UtteranceSignals, segment_name, sound_rate, sound_seconds
 from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
 from harken.models.recognizer import BLANK, SpeechRecognizer
@@ -115,7 +114,7 @@ def stored_frames(
     """Compute and store the frames of all utterances, once per speed."""
     sound = recipe.encode.filterbank
     if not folder.is_dir():
-        sounds = Sounds(utterances, sound.sample_rate, recipe.data.max_seconds)
+        sounds = UtteranceSignals(utterances, sound.sample_rate, recipe.data.max_seconds)
         changed = (
             change_speed(signal, sound.sample_rate, speed)
             for speed in recipe.training.speech.speeds
@@ -170,7 +169,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
         return Splits(recipe.data, read_utterances, seed=recipe.seed, key=utterance_key)
 
     def input(self, example: Utterance) -> str:
-        return name_of(example)
+        return segment_name(example)
 
     def target(self, example: Utterance) -> str:
         return example.text

@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from harken.augment.conditions import apply_condition, parse_condition
-from harken.augment.equalizer import RandomEqualizerConfig
-from harken.augment.specaugment import SpecAugmentConfig
+from harken.augment.specaugment import RandomEqualizerConfig, SpecAugmentConfig
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.alignment import align, peaks, spans_around, word_spans
 from harken.decode.ctc import Span
@@ -30,7 +29,7 @@ from harken.encode.filterbank import FilterbankConfig, frames_of
 from harken.encode.subwords import CharactersConfig, TokenizerConfig
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.sound import MAX_SECONDS, Signal, Sounds, name_of, signal_of
+from harken.formats.sound import MAX_SECONDS, Signal, UtteranceSignals, load_signal, segment_name
 from harken.inspection.record import has_attention
 from harken.inspection.refs import is_encoder_attention
 from harken.inspection.search_attention import forced_cross_attention
@@ -159,7 +158,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     def evaluate(self, examples: Sequence[Utterance], condition: str | None = None) -> Evaluation:
         """Compute the metrics; a condition changes the sounds or references first."""
         rate = self.filterbank.sample_rate
-        signals: Sequence[Signal] = Sounds(examples, rate, self.recipe.data.max_seconds)
+        signals: Sequence[Signal] = UtteranceSignals(examples, rate, self.recipe.data.max_seconds)
         if condition is not None:
             parsed = parse_condition(condition)
             signals, examples = apply_condition(parsed, signals, examples, rate, self.recipe.seed)
@@ -168,7 +167,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         has_times = any(utterance.words for utterance in examples)
         transcripts = list(self.transcribe(frames, sample_keys(expected), times=has_times))
         predictions = [
-            prediction_of(name_of(utterance), transcript.beam, self.vocabulary)
+            prediction_of(segment_name(utterance), transcript.beam, self.vocabulary)
             for utterance, transcript in zip(examples, transcripts, strict=True)
         ]
         outputs = [prediction.output for prediction in predictions]
@@ -267,7 +266,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         ]
 
     def _signal(self, name: str) -> Signal:
-        return signal_of(name, self.filterbank.sample_rate, self.recipe.data.max_seconds)
+        return load_signal(name, self.filterbank.sample_rate, self.recipe.data.max_seconds)
 
     def _encode(self, sounds: Sequence[Frames]) -> EncoderOutput:
         # A sound that is too short for a frame is read as one frame of zeros.

@@ -150,8 +150,8 @@ def suggest_vocab_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[st
 def check_translations(files: Sequence[Path]) -> list[str]:
     """Reject labels in place of translations, and note that BLEU needs four words."""
     where = files[min(1, len(files) - 1)]
-    read = read_pairs_tsv(where) if len(files) == 1 else read_parallel(files[0], where)
-    targets = [pair.target.strip() for pair in read.pairs]
+    pairs = read_pairs_tsv(where) if len(files) == 1 else read_parallel(files[0], where)
+    targets = [pair.target.strip() for pair in pairs]
     distinct = Counter(targets)
     if len(targets) >= 20 and len(distinct) <= len(targets) // 10:
         shown = ", ".join(repr(label[:20]) for label, _ in distinct.most_common(3))
@@ -334,8 +334,8 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
 def read_pairs(files: ParallelFiles | Path, *, keep_blank: bool = True) -> list[Pair]:
     """Read pairs from two files or from one."""
     if isinstance(files, Path):
-        return list(read_pairs_tsv(files, keep_blank=keep_blank).pairs)
-    return list(read_parallel(files.source, files.target, keep_blank=keep_blank).pairs)
+        return read_pairs_tsv(files, keep_blank=keep_blank)
+    return read_parallel(files.source, files.target, keep_blank=keep_blank)
 
 
 def max_lengths(model: EncoderDecoderConfig) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Noise at a given signal-to-noise ratio, and reverberation.
+"""Noise at a given signal-to-noise ratio, reverberation and speed perturbation.
 
     10·log10(P(signal) / P(gain · noise)) = decibels,   P the mean square over active samples
 
@@ -9,6 +9,7 @@ is measured over the same samples, so silence around the words does not change t
 import math
 
 import numpy as np
+import soxr
 from jaxtyping import Bool
 
 from harken.synthetic.recordings import Signal
@@ -74,3 +75,11 @@ def reverberate(signal: Signal, response: Signal) -> Signal:
     size = 1 << (len(signal) + len(response) - 1).bit_length()
     spectrum = np.fft.rfft(signal, size) * np.fft.rfft(response, size)
     return np.fft.irfft(spectrum, size)[: len(signal)]
+
+
+def change_speed(signal: Signal, rate: int, factor: float) -> Signal:
+    """Return s(factor * t), which changes pitch and tempo, with len(signal) / factor samples."""
+    if factor == 1:
+        return signal
+    changed: Signal = soxr.resample(signal, rate * factor, rate, quality="HQ")
+    return changed

@@ -1,20 +1,17 @@
-"""Read image files as uint8 arrays Y X K, gray or RGB.
+"""Read image files (PNG, JPEG, GIF, BMP, WebP) as uint8 arrays Y X K, gray or RGB.
 
     format by the first bytes -> size limits -> Pillow -> white background -> Exif -> resized
 
-The formats are PNG, JPEG, GIF, BMP and WebP; of an animation the first frame is read. A truncated
-file is an error. Reading takes at most 24 bytes * pixels + 4 * bytes of the file.
-
-Transparent pixels become white, 16 bits are reduced to the upper 8, CMYK becomes (1 - C) (1 - K),
-and color profiles are ignored.
+The first frame of an animation is read. Transparent pixels become white, 16 bits are reduced to the
+upper 8, CMYK becomes (1 - C) (1 - K), and color profiles are ignored. An image is resized by
 
     pad        the whole image, as large as fits, on white
-    cut        the center of the image, as much as fills the size
-    squeeze    the whole image, with its sides scaled by different factors
+    crop       the center of the image, as much as fills the size
+    stretch    the whole image, with its sides scaled by different factors
 
 Files that Pillow reads incompletely or very slowly are rejected: truncated PNG data with valid
 checksums (Pillow fills the missing rows with black), JPEG with too many scans, BMP with run-length
-encoding, too many pixels, and too many chunks.
+encoding, too many pixels or chunks. Reading takes at most 24 bytes * pixels + 4 * file size.
 """
 
 import io
@@ -53,7 +50,7 @@ ADAM7 = (
     *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
     *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
 )
-PIECE = 2**12  # bytes, which decompress to 4 MiB at most
+BLOCK = 2**12  # bytes, which decompress to 4 MiB at most
 # Within JPEG data, 0xff is followed by 0 or by one of the eight restart markers.
 JPEG_MARKER = re.compile(rb"\xff([\x01-\xcf\xd8-\xfe])")
 END_OF_IMAGE, START_OF_SCAN = b"\xd9", b"\xda"
@@ -74,14 +71,11 @@ UPRIGHT = {
 }
 
 Fit = Literal["pad", "crop", "stretch"]
+Rectangle = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def read_image(
-    path: Path,
-    *,
-    channels: Literal[1, 3],
-    size: tuple[int, int] | None = None,
-    fit: Fit = "pad",
+    path: Path, *, channels: Literal[1, 3], size: tuple[int, int] | None = None, fit: Fit = "pad"
 ) -> UInt8[np.ndarray, "Y X K"]:
     """Read an image file; `size` is the number of columns and rows to resize it to."""
     content = read_input(path, "an image", max_bytes=MAX_BYTES)
@@ -97,21 +91,6 @@ def decode_image(
     fit: Fit = "pad",
 ) -> UInt8[np.ndarray, "Y X K"]:
     """Decode the bytes of an image file, which errors call `name`."""
-    image = _decoded(content, name, "L" if channels == 1 else "RGB")
-    try:
-        if size is not None:
-            image = resized(image, size, fit)
-        return np.array(image).reshape(image.height, image.width, channels)
-    except MemoryError as error:
-        raise _no_memory(name) from error
-
-
-def image_size(path: Path) -> tuple[int, int]:
-    """Return the columns and rows of the upright image."""
-    return _decoded(read_input(path, "an image", max_bytes=MAX_BYTES), str(path), "L").size
-
-
-def _decoded(content: bytes, name: str, mode: str) -> Image.Image:
     kind = _format(content)
     if kind is None:
         raise _other_format(content, name)
@@ -119,17 +98,20 @@ def _decoded(content: bytes, name: str, mode: str) -> Image.Image:
     try:
         with (
             warnings.catch_warnings(action="ignore"),
-            Image.open(io.BytesIO(content), formats=[kind]) as image,
+            Image.open(io.BytesIO(content), formats=[kind]) as opened,
         ):
-            _check_opened(image, parts, name)
-            image.load()
-            upright = UPRIGHT.get(exif_orientation(image.info.get("exif", b"")))
-            converted = _on_white(image, content).convert(mode)
-            return converted if upright is None else converted.transpose(upright)
+            _check_opened(opened, parts, name)
+            opened.load()
+            upright = UPRIGHT.get(exif_orientation(opened.info.get("exif", b"")))
+            image = _on_white(opened, content).convert("L" if channels == 1 else "RGB")
+        image = image if upright is None else image.transpose(upright)
+        image = image if size is None else resized(image, size, fit)
+        return np.array(image).reshape(image.height, image.width, channels)
     except UserError:
         raise
     except MemoryError as error:
-        raise _no_memory(name) from error
+        message = f"{name}: the image does not fit into memory"
+        raise UserError(message, fix="shrink it, or stop other programs") from error
     except Image.DecompressionBombError as error:
         raise _too_large(name, "more than Pillow opens") from error
     except Exception as error:  # Pillow raises many types on damaged data
@@ -138,21 +120,20 @@ def _decoded(content: bytes, name: str, mode: str) -> Image.Image:
         raise _damaged(name, f"Pillow cannot decode the {kind} data{reason}") from error
 
 
+def image_size(path: Path) -> tuple[int, int]:
+    """Return the columns and rows of the upright image."""
+    rows, columns, _ = read_image(path, channels=1).shape
+    return columns, rows
+
+
 def _other_format(content: bytes, name: str) -> UserError:
     expected = "expected PNG, JPEG, GIF, BMP or WebP"
-    if not content:
-        message = f"{name}: the file is empty ({expected})"
-        return UserError(message, fix="copy, download or save it again")
     other = "HEIC or AVIF" if content[4:8] == b"ftyp" else OTHER_FORMATS.get(content[:4])
     if other:
         return UserError(f"{name}: unsupported format ({expected}, got {other})", fix=CONVERT)
-    message = f"{name}: the file starts with {content[:12]!r} ({expected})"
-    return UserError(message, fix=f"if it is an image, {CONVERT}")
-
-
-def _no_memory(name: str) -> UserError:
-    message = f"{name}: the image does not fit into memory"
-    return UserError(message, fix="shrink it, or stop other programs")
+    got = f"starts with {content[:12]!r}" if content else "is empty"
+    fix = f"if it is an image, {CONVERT}" if content else "copy, download or save it again"
+    return UserError(f"{name}: the file {got} ({expected})", fix=fix)
 
 
 def _on_white(image: Image.Image, content: bytes) -> Image.Image:
@@ -192,8 +173,8 @@ def exif_orientation(exif: bytes) -> int:
     try:
         (start,) = struct.unpack_from(f"{order}I", exif, 4)
         (entries,) = struct.unpack_from(f"{order}H", exif, start)
-        for place in range(start + 2, start + 2 + 12 * entries, 12):
-            tag, kind, _, value = struct.unpack_from(f"{order}HHIH", exif, place)
+        for offset in range(start + 2, start + 2 + 12 * entries, 12):
+            tag, kind, _, value = struct.unpack_from(f"{order}HHIH", exif, offset)
             if (tag, kind) == (ORIENTATION, SHORT) and 1 <= value <= 8:
                 return int(value)
     except struct.error:  # truncated Exif data
@@ -238,9 +219,8 @@ def _check_opened(image: Image.Image, parts: list[_FilePart], name: str) -> None
     if image.format == "PNG":
         _check_png_data(image, parts, name)
     if image.format == "BMP" and image.info.get("compression") in BMP_RLE:
-        raise UserError(
-            f"{name}: compressed BMP (expected pixels without run lengths)", fix=CONVERT
-        )
+        message = f"{name}: compressed BMP (expected pixels without run lengths)"
+        raise UserError(message, fix=CONVERT)
 
 
 def _too_large(name: str, size: str) -> UserError:
@@ -257,32 +237,32 @@ def _damaged(name: str, reason: str) -> UserError:
 
 
 def _png_chunks(content: bytes) -> Iterator[_FilePart]:
-    place, view = 8, memoryview(content)
-    while place + 8 <= len(content):
-        length, kind = struct.unpack_from(">I4s", content, place)
-        end = place + 8 + length
-        data, checksum = view[place + 8 : end], int.from_bytes(view[end : end + 4])
+    offset, view = 8, memoryview(content)
+    while offset + 8 <= len(content):
+        length, kind = struct.unpack_from(">I4s", content, offset)
+        end = offset + 8 + length
+        data, checksum = view[offset + 8 : end], int.from_bytes(view[end : end + 4])
         yield _FilePart(kind, data, zlib.crc32(data, zlib.crc32(kind)) == checksum)
         if kind == b"IEND":
             return
-        place = end + 4
+        offset = end + 4
 
 
 def _jpeg_segments(content: bytes) -> Iterator[_FilePart]:
-    place = 2
-    while (marker := JPEG_MARKER.search(content, place)) and marker[1] != END_OF_IMAGE:
+    offset = 2
+    while (marker := JPEG_MARKER.search(content, offset)) and marker[1] != END_OF_IMAGE:
         yield _FilePart(marker[1])
-        place = marker.end() + max(2, int.from_bytes(content[marker.end() : marker.end() + 2]))
+        offset = marker.end() + max(2, int.from_bytes(content[marker.end() : marker.end() + 2]))
 
 
 def _gif_blocks(content: bytes) -> Iterator[_FilePart]:
     """Yield the blocks of the extensions before the first frame."""
-    place = 13 + (3 << (content[10] & 7) + 1 if content[10:11] >= b"\x80" else 0)
-    while content[place : place + 1] == b"!":
-        place += 2
-        while place < len(content):
-            length = content[place]
-            place += 1 + length
+    offset = 13 + (3 << (content[10] & 7) + 1 if content[10:11] >= b"\x80" else 0)
+    while content[offset : offset + 1] == b"!":
+        offset += 2
+        while offset < len(content):
+            length = content[offset]
+            offset += 1 + length
             yield _FilePart(b"!")
             if not length:
                 break
@@ -294,19 +274,16 @@ def _check_png_data(image: Image.Image, parts: list[_FilePart], name: str) -> No
     depth, color, interlaced = header[8], header[9], header[12]
     bits, expected = depth * PNG_CHANNELS.get(color, 1), 0
     for left, top, across, down in ADAM7 if interlaced else ((0, 0, 1, 1),):
-        columns = len(range(left, image.width, across))
-        rows = len(range(top, image.height, down))
+        columns, rows = len(range(left, image.width, across)), len(range(top, image.height, down))
         expected += rows * (1 + (columns * bits + 7) // 8) if columns else 0
     chunks = [part for part in parts if part.kind == b"IDAT"]
     if not all(chunk.intact for chunk in chunks):  # Pillow skips the checksums of data
         raise _damaged(name, "wrong checksum of PNG data")
-    packed = b"".join(chunk.data for chunk in chunks)
+    stream = io.BytesIO(b"".join(chunk.data for chunk in chunks))
     decompressor, count = zlib.decompressobj(), 0
-    try:
-        for place in range(0, len(packed), PIECE):
-            count += len(decompressor.decompress(packed[place : place + PIECE]))
-            if count >= expected or decompressor.eof:  # zlib would store the rest
-                break
+    try:  # stop at the expected size, because zlib would store all bytes after it
+        while count < expected and not decompressor.eof and (block := stream.read(BLOCK)):
+            count += len(decompressor.decompress(block))
     except zlib.error as error:
         raise _damaged(name, f"PNG data that cannot be decompressed: {error}") from error
     if count < expected:
@@ -316,57 +293,49 @@ def _check_png_data(image: Image.Image, parts: list[_FilePart], name: str) -> No
 # --- resizing
 
 
-class _Rectangle(NamedTuple):
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-
 def resized(image: Image.Image, size: tuple[int, int], fit: Fit) -> Image.Image:
     """Return the image with `size` columns and rows, with Pillow's antialiased bicubic filter."""
-    source, target = _placement(image.size, size, fit)
-    inner = round(target.right - target.left), round(target.bottom - target.top)
+    source, (left, top, right, bottom) = _placement(image.size, size, fit)
+    inner = round(right - left), round(bottom - top)
     scaled = image.resize(inner, Image.Resampling.BICUBIC, box=source)
     if inner == size:
         return scaled
     padded = Image.new(image.mode, size, "white")
-    padded.paste(scaled, (round(target.left), round(target.top)))
+    padded.paste(scaled, (round(left), round(top)))
     return padded
 
 
 def resized_box(box: Box, *, original: tuple[int, int], size: tuple[int, int], fit: Fit) -> Box:
     """Return the box in the resized image, clipped to it (width or height can become 0).
 
-    x -> (x - source.left) * target width / source width + target.left        (y likewise)
+    x -> (x - source left) * target width / source width + target left        (y likewise)
     """
     source, target = _placement(original, size, fit)
-    corners = (box.x, box.y, box.x + box.width, box.y + box.height)
-    left, top, right, bottom = (
-        _moved(place, *source[axis::2], *target[axis::2])
-        for place, axis in zip(corners, (0, 1, 0, 1), strict=True)
-    )
+
+    def moved(value: float, axis: int) -> float:
+        (start, end), (new_start, new_end) = source[axis::2], target[axis::2]
+        new = (value - start) * (new_end - new_start) / (end - start) + new_start
+        return min(max(new, new_start), new_end)
+
+    left, top = moved(box.x, 0), moved(box.y, 1)
+    right, bottom = moved(box.x + box.width, 0), moved(box.y + box.height, 1)
     return Box(left, top, right - left, bottom - top)
-
-
-def _moved(place: float, start: float, end: float, new_start: float, new_end: float) -> float:
-    moved = (place - start) * (new_end - new_start) / (end - start) + new_start
-    return min(max(moved, new_start), new_end)
 
 
 def _placement(
     original: tuple[int, int], size: tuple[int, int], fit: Fit
-) -> tuple[_Rectangle, _Rectangle]:
-    """Return the visible part of the original, and its place in the resized image."""
+) -> tuple[Rectangle, Rectangle]:
+    """Return the visible part of the original, and where it is in the resized image."""
     (columns, rows), (width, height) = original, size
-    source, target = _Rectangle(0, 0, columns, rows), _Rectangle(0, 0, width, height)
+    source: Rectangle = (0, 0, columns, rows)
+    target: Rectangle = (0, 0, width, height)
     across, down = width / columns, height / rows
     if fit == "pad":
         scaled = [max(1, round(side * min(across, down))) for side in original]
         left, top = (width - scaled[0]) // 2, (height - scaled[1]) // 2
-        target = _Rectangle(left, top, left + scaled[0], top + scaled[1])
+        target = (left, top, left + scaled[0], top + scaled[1])
     elif fit == "crop":
         visible = [side / max(across, down) for side in size]
-        aside, above = max(0.0, columns - visible[0]) / 2, max(0.0, rows - visible[1]) / 2
-        source = _Rectangle(aside, above, columns - aside, rows - above)
+        margin, above = max(0.0, columns - visible[0]) / 2, max(0.0, rows - visible[1]) / 2
+        source = (margin, above, columns - margin, rows - above)
     return source, target

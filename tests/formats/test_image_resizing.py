@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from harken.formats.examples import Box
-from harken.formats.picture import Fit, decode_image, resized, resized_box
+from harken.formats.image_file import Fit, decode_image, resized, resized_box
 
 FITS = get_args(Fit)
 ROUNDED = 1.1  # once across and once down

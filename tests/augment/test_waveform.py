@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.augment.interference import (
+from harken.augment.waveform import (
     active_samples,
+    change_speed,
     noise_gain,
     pink_noise,
     reverberate,
@@ -58,30 +59,6 @@ def test_active_samples_are_those_of_loud_frames() -> None:
 def test_short_signals_are_active(size: int) -> None:
     assert active_samples(np.ones(size), RATE).all()
     assert active_samples(np.ones(size), 1).all()
-
-
-@given(
-    decibels=st.floats(-60, 120),
-    loudness=st.floats(0.1, 1e4),
-    size=st.integers(500, 3000),
-    seed=st.integers(0, 99),
-)
-@settings(max_examples=50)
-def test_the_level_gives_the_decibels(
-    decibels: float, loudness: float, size: int, seed: int
-) -> None:
-    random = np.random.default_rng(seed)
-    signal = random.standard_normal(size) * np.repeat([0.0, 1.0, 0.1, 0.0], -(-size // 4))[:size]
-    added = loudness * random.standard_normal(size)
-    frames = [range(start, min(start + 158, size)) for start in range(0, size, 158)]
-    powers = [np.mean(signal[frame] ** 2) for frame in frames]
-    loud = [
-        frame for frame, power in zip(frames, powers, strict=True) if power >= max(powers) / 1000
-    ]
-    counted = [sample for frame in loud for sample in frame]
-    level = noise_gain(decibels, signal, added, RATE)
-    ratio = np.sum(signal[counted] ** 2) / np.sum((level * added[counted]) ** 2)
-    assert 10 * np.log10(ratio) == pytest.approx(decibels, abs=1e-6)
 
 
 def test_noise_that_pauses_is_not_amplified_without_bound() -> None:
@@ -143,3 +120,55 @@ def test_reverberation_is_a_convolution(length: int, echoes: int, seed: int) -> 
     signal, response = random.standard_normal(length), random.standard_normal(echoes)
     theirs = np.convolve(signal, response)[:length]
     np.testing.assert_allclose(reverberate(signal, response), theirs, atol=1e-10)
+
+
+# Speed
+
+SPEECH_RATE = 16000
+
+
+def pitch(signal: np.ndarray) -> float:
+    """Return the loudest frequency in Hz, interpolated by a parabola."""
+    spectrum = np.log(np.abs(np.fft.rfft(signal * np.hanning(len(signal)))))
+    peak = int(spectrum.argmax())
+    left, middle, right = spectrum[peak - 1 : peak + 2]
+    return (peak + 0.5 * (left - right) / (left - 2 * middle + right)) * SPEECH_RATE / len(signal)
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1, 0.5, 1.37])
+def test_pitch_changes_by_the_factor(factor: float) -> None:
+    at = np.arange(SPEECH_RATE) / SPEECH_RATE
+    tone = (0.5 * np.sin(2 * np.pi * 443 * at)).astype(np.float32)
+    changed = change_speed(tone, SPEECH_RATE, factor)
+    assert changed.dtype == np.float32
+    assert pitch(tone) == pytest.approx(443, abs=0.05)
+    assert pitch(changed) == pytest.approx(443 * factor, rel=2e-4)
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_times_change_by_the_factor(factor: float) -> None:
+    """The result is s(factor * t), with the same amplitude."""
+    at = np.arange(8009) / SPEECH_RATE
+
+    def click(time: np.ndarray) -> np.ndarray:
+        return np.exp(-(((time - 0.21) / 0.002) ** 2)).astype(np.float32)
+
+    changed = change_speed(click(at), SPEECH_RATE, factor)
+    expected = click(factor * np.arange(len(changed)) / SPEECH_RATE)
+    np.testing.assert_allclose(changed, expected, atol=1e-3)
+
+
+def test_no_aliasing() -> None:
+    tone = np.sin(2 * np.pi * 7900 * np.arange(SPEECH_RATE) / SPEECH_RATE).astype(np.float32)
+    faster = change_speed(tone, SPEECH_RATE, 1.1)  # 8690 Hz is above half the rate
+    assert np.abs(faster[100:-100]).max() < 1e-3
+
+
+@given(st.integers(0, 5000), st.sampled_from([0.5, 0.9, 0.97, 1.0, 1.1, 2.0]))
+def test_length_changes_by_the_factor(samples: int, factor: float) -> None:
+    signal = np.random.default_rng(samples).normal(size=samples).astype(np.float32)
+    changed = change_speed(signal, SPEECH_RATE, factor)
+    assert abs(len(changed) - samples / factor) <= 1
+    assert np.array_equal(changed, change_speed(signal, SPEECH_RATE, factor))
+    if factor == 1:
+        assert np.array_equal(changed, signal)
