@@ -15,7 +15,7 @@ from harken.run import Run, load
 from harken.tasks.translate import TranslateRecipe, max_lengths
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Print a row for every head, every layer and all of them."""
     if not 0 < options.min_weight <= 1:
         raise UserError(
@@ -44,8 +44,7 @@ def run(options: argparse.Namespace) -> int:
             f"{options.source}: no pair fits the model",
             fix="use sentences shorter than model.encoder.max_length and decoder.max_length",
         )
-    skipped = len(pairs) - alignment.n
-    if skipped:
+    if skipped := len(pairs) - alignment.n:
         remark(f"{skipped} of {len(pairs)} pairs skipped: blank, or longer than the model")
     rows, attention = [], {}
     for name, metrics in alignment.estimates.items():
@@ -58,7 +57,6 @@ def run(options: argparse.Namespace) -> int:
     json_or_table(options, record, header, rows)
     if not options.json:
         remark(f"{alignment.n} pairs; best: {alignment.best}")
-    return 0
 
 
 def _pairs(

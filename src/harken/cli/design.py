@@ -33,8 +33,8 @@ TITLES = {
 }
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print what was designed, predicted and measured; draw it with --out."""
+def run(options: argparse.Namespace) -> None:
+    """Print the settings of the head, its predicted and its measured attention."""
     if options.out is not None:
         check_suffix(options.out)
     designed, facts = DESIGNS[options.kind](options)
@@ -53,11 +53,10 @@ def run(options: argparse.Namespace) -> int:
         remark(f"figure: {options.out}")
     rows = [(TITLES.get(key, key.replace("_", " ")), _text(record[key])) for key in record]
     json_or_table(options, record, ("quantity", "value"), rows)
-    return 0
 
 
 def _shift(options: argparse.Namespace) -> tuple[Design, Facts]:
-    plan = ShiftPlan(**_settings(options, "offset", "tolerance", "order"))
+    plan = ShiftPlan(order=options.mask, **_settings(options, "offset", "tolerance"))
     designed, reach = designed_shift(plan), largest_length(plan)
     return designed, {
         "smallest_gap": sharpen(plan).gap,
@@ -67,7 +66,7 @@ def _shift(options: argparse.Namespace) -> tuple[Design, Facts]:
 
 
 def _band(options: argparse.Namespace) -> tuple[Design, Facts]:
-    plan = BandPlan(**_settings(options, "offset", "band", "sharpness", "order"))
+    plan = BandPlan(order=options.mask, **_settings(options, "offset", "band", "sharpness"))
     shape = band_shape(plan)
     return designed_band(plan), {
         "pairs_used": list(shape.pairs),
@@ -78,13 +77,9 @@ def _band(options: argparse.Namespace) -> tuple[Design, Facts]:
     }
 
 
-def _copy(options: argparse.Namespace) -> tuple[Design, Facts]:
-    return designed_copy(options.keys, options.target[0], options.tolerance), {"keys": options.keys}
-
-
-def _average(options: argparse.Namespace) -> tuple[Design, Facts]:
-    left, right = options.target
-    return designed_average(options.keys, left, right, options.tolerance), {"keys": options.keys}
+def _copy_or_average(options: argparse.Namespace) -> tuple[Design, Facts]:
+    design = designed_copy if options.kind == "copy" else designed_average
+    return design(options.keys, *options.target, options.tolerance), {"keys": options.keys}
 
 
 def _lookup(options: argparse.Namespace) -> tuple[Design, Facts]:
@@ -105,8 +100,8 @@ def _previous_match(options: argparse.Namespace) -> tuple[Design, Facts]:
 DESIGNS = {
     "shift": _shift,
     "band": _band,
-    "copy": _copy,
-    "average": _average,
+    "copy": _copy_or_average,
+    "average": _copy_or_average,
     "lookup": _lookup,
     "previous-match": _previous_match,
 }

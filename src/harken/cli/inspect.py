@@ -26,7 +26,7 @@ from harken.tasks.attention_view import AttentionExample
 MAX_SLUG = 40  # characters of a file name that come from the input
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Print the path of each file, or one JSON object."""
     layers = parse_layers("--layers", options.layers)
     heads = parse_heads("--heads", options.heads)
@@ -65,7 +65,6 @@ def run(options: argparse.Namespace) -> int:
                 result(path)
     if options.json:
         result_json({"task": subject.kind, "inputs": records})
-    return 0
 
 
 def _write(
@@ -88,7 +87,7 @@ def _write(
 
 def _require_utf8(text: str) -> str:
     """Raise for an argument that is not UTF-8: it contains lone surrogates."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if re.search("[\ud800-\udfff]", text):
         raise UserError(
             f"{text[:60]!a}: expected UTF-8 text, got other bytes",
             fix="put the text into a UTF-8 file and use --file",
@@ -99,8 +98,8 @@ def _require_utf8(text: str) -> str:
 def _slug(text: str, *, is_file: bool) -> str:
     """Return a short name that any file system accepts."""
     if is_file:
-        path, mark, rest = Path(text).name.partition("#")
-        text = f"{Path(path).stem}{mark}{rest}"
+        name, mark, part = Path(text).name.partition("#")
+        text = f"{Path(name).stem}{mark}{part}"
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
     words = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
     if len(words) > MAX_SLUG:

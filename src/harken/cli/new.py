@@ -30,7 +30,7 @@ seed = 0
 """
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Check the files, then write the recipe."""
     require_choice("TASK", options.task, list(TASKS))
     if options.out.exists():
@@ -49,13 +49,11 @@ def run(options: argparse.Namespace) -> int:
     for file in options.files:
         require_file(file)
     notes = layout.check(options.files)
-    text = recipe_text(options.task, roles, options.dev, options.out.parent)
-    write_text(options.out, text)
+    write_text(options.out, recipe_text(options.task, roles, options.dev, options.out.parent))
     result(str(options.out))
     for note in notes:
         remark(note)
     remark(f"next: harken train {options.out}")
-    return 0
 
 
 def recipe_text(task: str, roles: Mapping[str, Path], dev: float | None, folder: Path) -> str:

@@ -1,12 +1,11 @@
 """Data sets from your own recordings: manifest, joined, suffixes."""
 
-import argparse
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from harken.cli.arguments import add_fields
+from harken.cli.arguments import Parser
 from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.manifest import read_utterances, split_at_words, with_word_times, write_manifest
@@ -17,7 +16,7 @@ from harken.synthetic.joined import JoinedConfig, write_joined
 DIGITS = "0=zero,1=one,2=two,3=three,4=four,5=five,6=six,7=seven,8=eight,9=nine"
 
 
-def add_recordings(parser: argparse.ArgumentParser) -> None:
+def add_recordings(parser: Parser) -> None:
     """Add the folder of recordings and the meaning of their names."""
     add, pattern = parser.add_argument, "{text}_{speaker}_{index}.wav"
     add("folder", type=Path, metavar="FOLDER", help="Folder of recordings")
@@ -26,7 +25,7 @@ def add_recordings(parser: argparse.ArgumentParser) -> None:
     add("--split", default="", metavar="MARK", help="Separator of words in a text")
 
 
-def manifest_options(parser: argparse.ArgumentParser) -> None:
+def manifest_options(parser: Parser) -> None:
     """Add the options of `harken data manifest`."""
     add_recordings(parser)
     add = parser.add_argument
@@ -36,7 +35,7 @@ def manifest_options(parser: argparse.ArgumentParser) -> None:
     add("--test-last", type=int, default=0, metavar="N", help="Use the last N names for test")
 
 
-def make_manifest(
+def write_manifests(
     out: Path, *, test: Sequence[str], dev: Sequence[str], test_last: int, **source: Any
 ) -> list[Path]:
     """Write a manifest for each split that has recordings."""
@@ -63,14 +62,14 @@ def make_manifest(
     return paths
 
 
-def suffixes_options(parser: argparse.ArgumentParser) -> None:
+def suffixes_options(parser: Parser) -> None:
     """Add the options of `harken data suffixes`."""
     add = parser.add_argument
     add("manifest", type=Path, metavar="MANIFEST", help="Manifest of utterances")
     add("--run", type=Path, metavar="RUN", help="Speech recognizer to find word times")
 
 
-def make_suffixes(out: Path, *, manifest: Path, run: Path | None) -> list[Path]:
+def write_suffixes(out: Path, *, manifest: Path, run: Path | None) -> list[Path]:
     """Write a manifest with each utterance from each of its words on."""
     from harken.run import load
 
@@ -89,12 +88,11 @@ def make_suffixes(out: Path, *, manifest: Path, run: Path | None) -> list[Path]:
     return [path]
 
 
-def joined_options(parser: argparse.ArgumentParser) -> None:
+def joined_options(parser: Parser) -> None:
     """Add the options of `harken data joined`."""
     add_recordings(parser)
     add = parser.add_argument
-    add_fields(
-        parser,
+    parser.add_fields(
         JoinedConfig,
         sentences="Number of sentences, a tenth each in dev and test",
         min_words="Minimum number of words per sentence",
@@ -107,7 +105,7 @@ def joined_options(parser: argparse.ArgumentParser) -> None:
         add(f"--{part}-speakers", type=_speakers, default=0.15, metavar="NAMES", help=text)
 
 
-def make_joined(
+def write_joined_words(
     out: Path, *, folder: Path, pattern: str | None, words: str | None, split: str, **settings: Any
 ) -> list[Path]:
     """Write sounds of several words each, and manifests with the time of every word."""

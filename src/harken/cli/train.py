@@ -11,7 +11,7 @@ from harken.training.signals import Interrupted
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, then print the metrics."""
+    """Train, print the metrics, and return 0 or the code of the signal that interrupted it."""
     overrides = [*options.sets]
     if options.seed is not None:
         overrides.append(f"seed={options.seed}")
