@@ -27,10 +27,11 @@ from harken.recipe import load_recipe
 from harken.training.runtime import prepare
 
 
-def run(options: argparse.Namespace) -> int:
-    """Trace the step, print its cost, and measure it with --measure."""
+def run(options: argparse.Namespace) -> None:
+    """Print the cost of a traced training step; with --measure, also time it."""
     if is_huggingface(options.recipe):
-        return _run_folder(options)
+        _run_folder(options)
+        return
     recipe = load_recipe(options.recipe, options.sets)
     steps = [
         workload(recipe, length=length, batch=options.batch, vocabulary=options.vocabulary)
@@ -45,10 +46,9 @@ def run(options: argparse.Namespace) -> int:
         result_json(_record(recipe.task, steps[0], columns, pairs, formulas))
     else:
         _print(steps[0], columns, formulas, pairs)
-    return 0
 
 
-def _run_folder(options: argparse.Namespace) -> int:
+def _run_folder(options: argparse.Namespace) -> None:
     """Print the cost of a Hugging Face model, without formulas."""
     if options.measure or options.sets or options.vocabulary:
         raise UserError(
@@ -69,7 +69,6 @@ def _run_folder(options: argparse.Namespace) -> int:
         result_json({"folder": str(options.recipe), "lengths": columns})
     else:
         _print_columns(columns)
-    return 0
 
 
 def _column(step: Workload, measure: bool) -> dict[str, float]:
@@ -79,9 +78,8 @@ def _column(step: Workload, measure: bool) -> dict[str, float]:
         prepare(torch.device("cpu"))
         figures["predicted_seconds"] = time.predicted_seconds(step)
         measured = time.measured(step)
-        figures |= {
-            f"measured_{key}": getattr(measured, key) for key in ("seconds", "kept", "peak")
-        }
+        for key in ("seconds", "kept", "peak"):
+            figures[f"measured_{key}"] = getattr(measured, key)
     return figures
 
 
@@ -153,12 +151,11 @@ def _figure(value: float, unit: str) -> str:
     if unit == "count":
         return f"{value:,.0f}"
     step = 1024.0 if unit == "bytes" else 1000.0
-    *names, last = ("B", "KiB", "MiB", "GiB", "TiB") if unit == "bytes" else ("", *"KMGTP")
-    for name in names:
-        if value < step:
-            return f"{value:.3g} {name}".rstrip()
+    prefixes = ["B", "KiB", "MiB", "GiB", "TiB"] if unit == "bytes" else ["", *"KMGTP"]
+    while value >= step and len(prefixes) > 1:
         value /= step
-    return f"{value:.3g} {last}"
+        prefixes.pop(0)
+    return f"{value:.3g} {prefixes[0]}".rstrip()
 
 
 def _record(

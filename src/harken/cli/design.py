@@ -1,7 +1,7 @@
 """`harken design`: construct, check, print and draw a designed head."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -78,7 +78,7 @@ def _band(options: argparse.Namespace) -> tuple[Design, Facts]:
 
 
 def _copy_or_average(options: argparse.Namespace) -> tuple[Design, Facts]:
-    design = designed_copy if options.kind == "copy" else designed_average
+    design: Callable[..., Design] = designed_copy if options.kind == "copy" else designed_average
     return design(options.keys, *options.target, options.tolerance), {"keys": options.keys}
 
 

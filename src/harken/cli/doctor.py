@@ -15,7 +15,7 @@ PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "einops", "jaxtyping"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print facts; the exit code is 1 if a package is missing."""
+    """Print the table and return 1 if a package is missing."""
     facts: dict[str, str] = {
         "harken": __version__,
         "python": platform.python_version(),
