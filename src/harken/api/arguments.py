@@ -27,7 +27,5 @@ def check_whole(where: str, **numbers: tuple[object, int]) -> None:
     """Raise unless each value is an integer that is not below its minimum."""
     for name, (number, minimum) in numbers.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < minimum:
-            raise UserError(
-                f"{where}: {name}: expected an integer from {minimum}, got {number!r}",
-                fix=f"change {name}",
-            )
+            problem = f"{where}: {name}: expected an integer from {minimum}, got {number!r}"
+            raise UserError(problem, fix=f"change {name}")

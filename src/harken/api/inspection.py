@@ -42,10 +42,8 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
     try:
         module = model.get_submodule(name)
     except AttributeError:
-        raise UserError(
-            f"{name!r}: no such module in {type(model).__name__}",
-            fix="print the paths with model.named_modules()",
-        ) from None
+        problem = f"{name!r}: no such module in {type(model).__name__}"
+        raise UserError(problem, fix="print the paths with model.named_modules()") from None
     if head is not None:
         check_whole("harken.ablate", head=(head, 1))
         if isinstance(module, MultiHead) or not has_attention(model):
@@ -134,10 +132,8 @@ def patch(
     check_module(model)
     for name, tokens in (("clean", clean), ("corrupted", corrupted)):
         if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.is_floating_point():
-            raise UserError(
-                f"{name}: expected tokens (batch, time), got {tokens!r}",
-                fix="pass a tensor of integers",
-            )
+            problem = f"{name}: expected tokens (batch, time), got {tokens!r}"
+            raise UserError(problem, fix="pass a tensor of integers")
     name, measure = "metric", metric
     if measure is None:
         with torch.inference_mode():
@@ -172,10 +168,8 @@ def _zeros(output: Any) -> Any:
     first = first_tensor(output)
     if isinstance(output, tuple) and first is not None:
         return tuple(torch.zeros_like(first) if part is first else part for part in output)
-    raise UserError(
-        f"expected a module that returns a tensor or a tuple, got {type(output).__name__}",
-        fix="pass the path of a module inside it",
-    )
+    problem = f"expected a module that returns a tensor or a tuple, got {type(output).__name__}"
+    raise UserError(problem, fix="pass the path of a module inside it")
 
 
 def _head_input(model: nn.Module, batch: Any) -> HeadInput:

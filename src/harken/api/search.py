@@ -56,10 +56,8 @@ def search(
     where = "harken.search"
     check_whole(where, end=(end, 0), max_tokens=(max_tokens, 1), nbest=(nbest, 1))
     if not callable(model):
-        raise UserError(
-            f"{where}: expected a module or a function, got {type(model).__name__}",
-            fix="pass a function from tokens to logits",
-        )
+        problem = f"{where}: expected a module or a function, got {type(model).__name__}"
+        raise UserError(problem, fix="pass a function from tokens to logits")
     if attention:
         check_module(model)
     given: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "seed": seed}

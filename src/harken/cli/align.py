@@ -18,18 +18,14 @@ from harken.tasks.translate import TranslateRecipe, max_lengths
 def run(options: argparse.Namespace) -> None:
     """Print a row for every head, every layer and all of them."""
     if not 0 < options.min_weight <= 1:
-        raise UserError(
-            f"--min-weight: expected more than 0 and at most 1, got {options.min_weight}",
-            fix="choose another number",
-        )
+        problem = f"--min-weight: expected more than 0 and at most 1, got {options.min_weight}"
+        raise UserError(problem, fix="choose another number")
     pairs = read_parallel(options.source, options.target, keep_blank=True).pairs
     gold = read_links(options.links, pairs, options.first)
     loaded = load(options.folder, options.device)
     if loaded.recipe.task != "translate":
-        raise UserError(
-            f"{loaded.folder}: expected a run of task 'translate', got {loaded.recipe.task!r}",
-            fix="name a translation run",
-        )
+        problem = f"{loaded.folder}: expected a run of task 'translate', got {loaded.recipe.task!r}"
+        raise UserError(problem, fix="name a translation run")
     with progress_bar("pairs", lambda: len(pairs)) as advance:
         alignment = align_attention(
             loaded.model,

@@ -27,10 +27,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     names = [claim.id for claim in claims]
     if options.folder is not None and "B8" not in names:
-        raise UserError(
-            f"--run {options.folder}: expected B8 among the claims, got {', '.join(names)}",
-            fix="add B8, or leave out --run",
-        )
+        problem = f"--run {options.folder}: expected B8 among the claims, got {', '.join(names)}"
+        raise UserError(problem, fix="add B8, or leave out --run")
     loaded = None if options.folder is None else load(options.folder)
     results = [claim.evaluate(setting) for claim in claims]
     if options.page is None:

@@ -51,10 +51,8 @@ def run(options: argparse.Namespace) -> None:
 def _recipes(folders: Sequence[Path]) -> dict[Path, Recipe]:
     """Read the recipes of two or more different runs of the same task."""
     if len(folders) < 2:
-        raise UserError(
-            f"{folders[0]}: expected two or more runs, got one",
-            fix="name another run, or use `harken evaluate`",
-        )
+        problem = f"{folders[0]}: expected two or more runs, got one"
+        raise UserError(problem, fix="name another run, or use `harken evaluate`")
     seen: dict[Path, Path] = {}
     for folder in folders:
         require_run(folder)

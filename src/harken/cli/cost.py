@@ -59,10 +59,8 @@ def _run_folder(options: argparse.Namespace) -> None:
     rows, columns = options.batch or 1, []
     for length in options.length or [model.length]:
         if model.length is not None and length > model.length:
-            raise UserError(
-                f"--length: expected at most {model.length} for this model, got {length}",
-                fix="choose a shorter --length",
-            )
+            problem = f"--length: expected at most {model.length} for this model, got {length}"
+            raise UserError(problem, fix="choose a shorter --length")
         tokens = torch.zeros(rows, length, dtype=torch.long)
         columns.append({"B": rows, "T": length, **asdict(cost(model, tokens))})
     if options.json:

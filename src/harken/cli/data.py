@@ -35,10 +35,8 @@ def run(options: argparse.Namespace) -> None:
         _print_list(options)
         return
     if options.json:
-        raise UserError(
-            f"data {name}: --json is for the list only",
-            fix="leave it out: the written paths are printed, one per line",
-        )
+        problem = f"data {name}: --json is for the list only"
+        raise UserError(problem, fix="leave it out: the written paths are printed, one per line")
     settings = vars(parser_of(name).parse_args(options.options))
     if name in catalog.CATALOG:
         paths = _download(catalog.CATALOG[name], **settings)

@@ -52,7 +52,5 @@ def data_files(options: argparse.Namespace) -> list[Path]:
         return [options.data]
     if given == ["source", "target"]:
         return [options.source, options.target]
-    raise UserError(
-        f"expected one data set, got {' and '.join(f'--{name}' for name in given)}",
-        fix="use --split, or --data, or --source together with --target",
-    )
+    problem = f"expected one data set, got {' and '.join(f'--{name}' for name in given)}"
+    raise UserError(problem, fix="use --split, or --data, or --source together with --target")

@@ -39,10 +39,8 @@ def run(options: argparse.Namespace) -> None:
     if options.text is not None:
         texts = [line.text for line in islice(read_lines(options.text), options.inputs)]
     elif is_huggingface(options.folder):
-        raise UserError(
-            f"{options.folder}: a Hugging Face folder has no inputs of its own",
-            fix="name a file with one text per line: --text sentences.txt",
-        )
+        problem = f"{options.folder}: a Hugging Face folder has no inputs of its own"
+        raise UserError(problem, fix="name a file with one text per line: --text sentences.txt")
     subject = load_subject(options.folder, options.device)
     if texts is None:
         assert subject.run is not None

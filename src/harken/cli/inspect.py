@@ -88,10 +88,8 @@ def _write(
 def _require_utf8(text: str) -> str:
     """Raise for an argument that is not UTF-8: it contains lone surrogates."""
     if re.search("[\ud800-\udfff]", text):
-        raise UserError(
-            f"{text[:60]!a}: expected UTF-8 text, got other bytes",
-            fix="put the text into a UTF-8 file and use --file",
-        )
+        problem = f"{text[:60]!a}: expected UTF-8 text, got other bytes"
+        raise UserError(problem, fix="put the text into a UTF-8 file and use --file")
     return text
 
 

@@ -34,18 +34,14 @@ def run(options: argparse.Namespace) -> None:
     """Check the files, then write the recipe."""
     require_choice("TASK", options.task, list(TASKS))
     if options.out.exists():
-        raise UserError(
-            f"{options.out}: the file exists already",
-            fix="choose another with --out, or remove it",
-        )
+        problem = f"{options.out}: the file exists already"
+        raise UserError(problem, fix="choose another with --out, or remove it")
     layout = TASKS[options.task].layout
     roles = _roles(options.task, layout, options.files)
     dev_files = [path for key, path in roles.items() if key.startswith("dev")]
     if options.dev is not None and dev_files:
-        raise UserError(
-            f"--dev {options.dev}: expected a share or a dev file, got both ({dev_files[0]})",
-            fix="leave out --dev, or that file",
-        )
+        problem = f"--dev {options.dev}: expected a share or a dev file, got both ({dev_files[0]})"
+        raise UserError(problem, fix="leave out --dev, or that file")
     for file in options.files:
         require_file(file)
     notes = layout.check(options.files)

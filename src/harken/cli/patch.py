@@ -18,10 +18,8 @@ def run(options: argparse.Namespace) -> None:
     subject = load_subject(options.folder, options.device)
     model = subject.model
     if not isinstance(model, GPT):
-        raise UserError(
-            f"{options.folder}: expected a GPT model, got {type(model).__name__}",
-            fix="name a run of task lm or answer whose model is a GPT",
-        )
+        problem = f"{options.folder}: expected a GPT model, got {type(model).__name__}"
+        raise UserError(problem, fix="name a run of task lm or answer whose model is a GPT")
     texts = (options.clean, options.corrupted)
     clean, corrupted = (_tokens(model, subject.attention, text) for text in texts)
     if clean.shape != corrupted.shape:

@@ -44,10 +44,8 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.reconfigure(encoding="utf-8")  # independent of the locale
     names: list[str] = options.files or ["-"]
     if options.max_error is not None and options.nbest is not None:
-        raise UserError(
-            f"--max-error: expected one output for each input, got --nbest {options.nbest}",
-            fix="leave out --nbest",
-        )
+        problem = f"--max-error: expected one output for each input, got --nbest {options.nbest}"
+        raise UserError(problem, fix="leave out --nbest")
     loaded = with_search_options(load(options.folder, options.device), options)
     threshold = None if options.max_error is None else _threshold(loaded, options.max_error)
     takes_files = loaded.task.inputs != "lines"

@@ -78,10 +78,8 @@ def write_suffixes(out: Path, *, manifest: Path, run: Path | None) -> list[Path]
         predictions = load(run, "auto").predict(list(map(name_of, utterances)), times=True)
         utterances = with_word_times(utterances, [prediction.words for prediction in predictions])
     if not any(utterance.words for utterance in utterances):
-        raise UserError(
-            f"{manifest}: the utterances have no word times",
-            fix="train a speech recognizer on it, and name it with --run",
-        )
+        problem = f"{manifest}: the utterances have no word times"
+        raise UserError(problem, fix="train a speech recognizer on it, and name it with --run")
     out.mkdir(parents=True, exist_ok=True)
     path = out / manifest.name
     write_manifest([part for whole in utterances for part in split_at_words(whole)], path)
@@ -127,10 +125,8 @@ def _recordings(
         texts = _transcripts(words) if words else None
         return utterances_from_names(folder, pattern, words=texts, split=split)
     if words or split:
-        raise UserError(
-            "data: --words and --split need --pattern",
-            fix="describe the file names with --pattern, or leave out both",
-        )
+        problem = "data: --words and --split need --pattern"
+        raise UserError(problem, fix="describe the file names with --pattern, or leave out both")
     return read_speech_folder(folder)
 
 

@@ -42,10 +42,8 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
     if nbest is not None and changes.get("temperature", run.search.temperature) is None:
         changes["beam"] = beam = given.get("beam", max(nbest, run.search.beam))
         if beam < nbest:
-            raise UserError(
-                f"--beam: expected {nbest} or more for --nbest {nbest}, got {beam}",
-                fix=f"leave out --beam, or use --beam {nbest}",
-            )
+            problem = f"--beam: expected {nbest} or more for --nbest {nbest}, got {beam}"
+            raise UserError(problem, fix=f"leave out --beam, or use --beam {nbest}")
     try:
         return run.searching(replace(run.search, **changes)) if changes else run
     except ValueError as error:

@@ -38,8 +38,6 @@ def load_subject(folder: Path, device: Any) -> Subject:
         run = load(folder, device)
         subject = Subject(run.recipe.task, run.model, run.attention, run.vocabulary, run)
     if not has_attention(subject.model):
-        raise UserError(
-            f"{folder}: the model has no attention",
-            fix="choose a model with attention, such as a Transformer",
-        )
+        problem = f"{folder}: the model has no attention"
+        raise UserError(problem, fix="choose a model with attention, such as a Transformer")
     return subject
