@@ -36,10 +36,9 @@ def run(options: argparse.Namespace) -> None:
             after_input=options.step == "reading",
         )
     if alignment is None:
-        raise UserError(
-            f"{options.source}: no pair fits the model",
-            fix="use sentences shorter than model.encoder.max_length and decoder.max_length",
-        )
+        limits = "model.encoder.max_length and model.decoder.max_length"
+        problem = f"{options.source}: no pair fits the model"
+        raise UserError(problem, fix=f"use sentences shorter than {limits}")
     if skipped := len(pairs) - alignment.n:
         remark(f"{skipped} of {len(pairs)} pairs skipped: blank, or longer than the model")
     rows, attention = [], {}

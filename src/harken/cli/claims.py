@@ -38,9 +38,8 @@ def run(options: argparse.Namespace) -> int:
         result_json(_record(results, setting, experiments))
     else:
         _print(results)
-        for experiment in experiments if loaded else ():
-            if experiment.id == "B8":
-                _print_directions(experiment)
+        if loaded is not None:
+            _print_directions(next(result for result in experiments if result.id == "B8"))
     if options.page is not None:
         write_text(options.page, claims_page(results, experiments, setting))
         remark(f"page: {options.page}")

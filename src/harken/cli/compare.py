@@ -14,14 +14,8 @@ from harken.errors import UserError
 from harken.files import check_writable, write_text
 from harken.measure.run_comparison import pivot_table, require_same_examples
 from harken.recipe import Recipe, load_recipe, task_of
-from harken.report.comparison import (
-    HEADER,
-    ComparedRun,
-    ComparisonRow,
-    compare_runs,
-    comparison_page,
-    metric_keys,
-)
+from harken.report import comparison
+from harken.report.comparison import ComparedRun, ComparisonRow
 from harken.report.run_page import metric_name
 from harken.run import RECIPE, load, require_run
 
@@ -38,9 +32,9 @@ def run(options: argparse.Namespace) -> None:
     task = recipes[options.folders[0]].task
     require_same_examples(_examples(recipes, options.split or "dev", files))
     runs = _evaluate(options, files)
-    rows = compare_runs(runs)
+    rows = comparison.compare_runs(runs)
     if options.out is not None:
-        write_text(options.out, comparison_page(task, runs, rows))
+        write_text(options.out, comparison.comparison_page(task, runs, rows))
         remark(f"report: {options.out}")
     if options.json:
         result_json(_record(task, runs, rows))
@@ -63,11 +57,8 @@ def _recipes(folders: Sequence[Path]) -> dict[Path, Recipe]:
     expected = recipes[folders[0]].task
     for folder, recipe in recipes.items():
         if recipe.task != expected:
-            raise UserError(
-                f"{folder}: expected a run of task {expected!r} as {folders[0]}, got "
-                f"{recipe.task!r}",
-                fix="compare runs of one task",
-            )
+            problem = f"{folder}: expected a run of task {expected!r}, got {recipe.task!r}"
+            raise UserError(problem, fix=f"compare runs of one task; {folders[0]} is the first")
     return recipes
 
 
@@ -124,20 +115,18 @@ def _print(runs: Sequence[ComparedRun], rows: Sequence[ComparisonRow]) -> None:
     # A column per run: a task may have more metrics than fit side by side.
     figures = [
         (metric_name(key), *(value_with_interval(run.evaluation.metrics.get(key)) for run in runs))
-        for key in metric_keys(runs)
+        for key in comparison.metric_keys(runs)
     ]
     counts = ("n", *(str(run.evaluation.n) for run in runs))
     table(("metric", *(run.name for run in runs)), [counts, *figures])
-    table(HEADER, [row.cells for row in rows], text_columns=(0, 1, 2, 6))
+    table(comparison.HEADER, [row.cells for row in rows], text_columns=(0, 1, 2, 6))
 
 
 def _print_pivot(options: argparse.Namespace) -> None:
     """Print one metric of every run on its own data, as a table by two keys of the recipes."""
     if options.rows is None or options.columns is None:
-        raise UserError(
-            "compare: expected both --rows and --columns",
-            fix="give both keys, such as --rows data.train --columns model.encoder.kind",
-        )
+        example = "--rows data.train --columns model.encoder.kind"
+        raise UserError("expected both --rows and --columns", fix=f"give both, such as {example}")
     files, split = data_files(options), options.split or "dev"
     runs = (
         (str(folder), as_plain(loaded.recipe), partial(loaded.evaluate, split, files))

@@ -51,10 +51,8 @@ def run(options: argparse.Namespace) -> None:
 def _run_folder(options: argparse.Namespace) -> None:
     """Print the cost of a Hugging Face model, without formulas."""
     if options.measure or options.sets or options.vocabulary:
-        raise UserError(
-            f"{options.recipe}: --measure, --set and --vocabulary need a recipe (got a folder)",
-            fix="leave them out, or give a recipe",
-        )
+        problem = "--measure, --set and --vocabulary need a recipe (got a folder)"
+        raise UserError(f"{options.recipe}: {problem}", fix="leave them out, or give a recipe")
     model = read_folder(options.recipe).model
     rows, columns = options.batch or 1, []
     for length in options.length or [model.length]:

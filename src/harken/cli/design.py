@@ -1,24 +1,16 @@
 """`harken design`: construct, check, print and draw a designed head."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from harken.cli.output import json_or_table, remark
+from harken.design import designs
 from harken.design.band import BandPlan, band_shape
 from harken.design.content import MatchPlan, lookup_norm
-from harken.design.designs import (
-    Design,
-    check,
-    designed_average,
-    designed_band,
-    designed_copy,
-    designed_lookup,
-    designed_match,
-    designed_shift,
-)
+from harken.design.designs import Design
 from harken.design.shift import MAX_LENGTH, ShiftPlan, largest_length, sharpen, solve
 from harken.design.waves import Waves
 from harken.report.canvas import check_suffix
@@ -37,8 +29,8 @@ def run(options: argparse.Namespace) -> None:
     """Print the settings of the head, its predicted and its measured attention."""
     if options.out is not None:
         check_suffix(options.out)
-    designed, facts = DESIGNS[options.kind](options)
-    checked = check(designed)
+    designed, facts = _design(options)
+    checked = designs.check(designed)
     record: Facts = {
         "kind": options.kind,
         "predicted": checked.predicted,
@@ -55,56 +47,46 @@ def run(options: argparse.Namespace) -> None:
     json_or_table(options, record, ("quantity", "value"), rows)
 
 
-def _shift(options: argparse.Namespace) -> tuple[Design, Facts]:
-    plan = ShiftPlan(order=options.mask, **_settings(options, "offset", "tolerance"))
-    designed, reach = designed_shift(plan), largest_length(plan)
-    return designed, {
-        "smallest_gap": sharpen(plan).gap,
-        "pairs_used": list(designed.pairs),
-        "largest_length_at_least" if reach == MAX_LENGTH else "largest_length": reach,
-    }
-
-
-def _band(options: argparse.Namespace) -> tuple[Design, Facts]:
-    plan = BandPlan(order=options.mask, **_settings(options, "offset", "band", "sharpness"))
-    shape = band_shape(plan)
-    return designed_band(plan), {
-        "pairs_used": list(shape.pairs),
-        "pairs_zeroed": shape.zeroed,
-        "score_drop_at_half_a_band": options.sharpness * shape.drop_at_half,
-        "score_drop_at_a_band": options.sharpness * shape.drop_at_band,
-        "half_width": shape.half_width,
-    }
-
-
-def _copy_or_average(options: argparse.Namespace) -> tuple[Design, Facts]:
-    design: Callable[..., Design] = designed_copy if options.kind == "copy" else designed_average
-    return design(options.keys, *options.target, options.tolerance), {"keys": options.keys}
-
-
-def _lookup(options: argparse.Namespace) -> tuple[Design, Facts]:
-    directions = torch.eye(4, dtype=torch.float64)
-    return designed_lookup(directions, options.tolerance), {"norm": lookup_norm(options.tolerance)}
-
-
-def _previous_match(options: argparse.Namespace) -> tuple[Design, Facts]:
-    plan = MatchPlan(**_settings(options, "symbols", "tolerance"))
-    first = solve(plan.first)
-    return designed_match(plan), {
+def _design(options: argparse.Namespace) -> tuple[Design, Facts]:
+    """Return the design of the given kind, and facts about it that are printed."""
+    match options.kind:
+        case "shift":
+            shift = ShiftPlan(order=options.mask, **_settings(options, "offset", "tolerance"))
+            designed, reach = designs.designed_shift(shift), largest_length(shift)
+            return designed, {
+                "smallest_gap": sharpen(shift).gap,
+                "pairs_used": list(designed.pairs),
+                "largest_length_at_least" if reach == MAX_LENGTH else "largest_length": reach,
+            }
+        case "band":
+            settings = _settings(options, "offset", "band", "sharpness")
+            band = BandPlan(order=options.mask, **settings)
+            shape = band_shape(band)
+            return designs.designed_band(band), {
+                "pairs_used": list(shape.pairs),
+                "pairs_zeroed": shape.zeroed,
+                "score_drop_at_half_a_band": options.sharpness * shape.drop_at_half,
+                "score_drop_at_a_band": options.sharpness * shape.drop_at_band,
+                "half_width": shape.half_width,
+            }
+        case "copy":
+            designed = designs.designed_copy(options.keys, options.target[0], options.tolerance)
+            return designed, {"keys": options.keys}
+        case "average":
+            left, right = options.target
+            designed = designs.designed_average(options.keys, left, right, options.tolerance)
+            return designed, {"keys": options.keys}
+        case "lookup":
+            directions = torch.eye(4, dtype=torch.float64)
+            designed = designs.designed_lookup(directions, options.tolerance)
+            return designed, {"norm": lookup_norm(options.tolerance)}
+    match_plan = MatchPlan(**_settings(options, "symbols", "tolerance"))
+    first = solve(match_plan.first)
+    return designs.designed_match(match_plan), {
         "sharpness_of_the_first_layer": first.sharpness,
         "predicted_of_the_first_layer": first.predicted,
         "pairs_used": list(first.pairs),
     }
-
-
-DESIGNS = {
-    "shift": _shift,
-    "band": _band,
-    "copy": _copy_or_average,
-    "average": _copy_or_average,
-    "lookup": _lookup,
-    "previous-match": _previous_match,
-}
 
 
 def _settings(options: argparse.Namespace, *names: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "einops", "jaxtyping"
 
 def run(options: argparse.Namespace) -> int:
     """Print the table and return 1 if a package is missing."""
-    facts: dict[str, str] = {
+    facts = {
         "harken": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",

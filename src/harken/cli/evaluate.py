@@ -21,18 +21,15 @@ def run(options: argparse.Namespace) -> None:
         parse_condition(condition)
     clean = loaded.evaluate(split, files)
     if truncated := [item.truncation for item in clean.predictions if item.truncation]:
-        remark(
-            f"{len(truncated)} of {clean.n} inputs are too long for the model; "
-            f"first: {truncated[0]}"
-        )
+        count = f"{len(truncated)} of {clean.n} inputs"
+        remark(f"{count} are too long for the model; the first: {truncated[0]}")
     record = metrics_record(loaded, clean)
     by_condition = {name: loaded.evaluate(split, files, name) for name in options.condition}
     if options.json:
-        conditions = {
-            name: metrics_record(loaded, evaluation)["metrics"]
-            for name, evaluation in by_condition.items()
+        metrics = {
+            name: metrics_record(loaded, by_condition[name])["metrics"] for name in by_condition
         }
-        result_json({**record, "conditions": conditions} if by_condition else record)
+        result_json({**record, "conditions": metrics} if by_condition else record)
         return
     print_metrics(record)
     if by_condition:

@@ -19,7 +19,7 @@ from harken.formats.text import read_lines, require_file
 from harken.recipe import TASKS, recipe_type
 from harken.tasks.task import Layout, Splits
 
-EVALUATIONS = 15  # during training
+EVALUATIONS = 15  # during training, approximately: the interval is rounded to one digit
 
 HEAD = """\
 # Made by `harken new`; every key has a default, `harken train` saves all of them with the run.
@@ -67,19 +67,13 @@ def recipe_text(task: str, roles: Mapping[str, Path], dev: float | None, folder:
     splits = TASKS[task].read_splits(recipe)
     overrides += [f"{key}={value}" for key, value in layout.suggest(recipe, splits).items()]
     if layout.stage is not None:
-        interval = evaluation_interval(attrgetter(layout.stage)(recipe).steps)
-        overrides.append(f"{layout.stage}.evaluate_every={interval}")
+        interval = max(1.0, attrgetter(layout.stage)(recipe).steps / EVALUATIONS)
+        digit: int = 10 ** math.floor(math.log10(interval))
+        overrides.append(f"{layout.stage}.evaluate_every={round(interval / digit) * digit}")
     recipe = config.loads(recipe_type(), text, base=folder, overrides=overrides)
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     counts = _counts(layout, recipe, splits)
     return head + _data_table(data, counts) + layout.template.format_map(values)
-
-
-def evaluation_interval(steps: int) -> int:
-    """Return the steps between evaluations for about 15 of them, rounded to one digit."""
-    interval = max(1.0, steps / EVALUATIONS)
-    digit: int = 10 ** math.floor(math.log10(interval))
-    return round(interval / digit) * digit
 
 
 def _counts(layout: Layout[Any, Any], recipe: Any, splits: Splits[Any]) -> dict[str, str]:

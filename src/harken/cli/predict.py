@@ -58,13 +58,12 @@ def run(options: argparse.Namespace) -> int:
     records, succeeded, failed = [], False, False
     with progress_bar(loaded.task.inputs, None if "-" in names else count) as advance:
         for item in _predict(loaded, names, options):
-            if item.prediction is not None:
-                succeeded = True
-                if item.prediction.truncation is not None:
-                    where = item.text if takes_files else f"line {item.number}"
-                    remark(f"{where}: {item.prediction.truncation}")
+            succeeded = succeeded or item.prediction is not None
+            failed = failed or item.error is not None
+            if item.prediction is not None and item.prediction.truncation is not None:
+                where = item.text if item.is_file else f"line {item.number}"
+                remark(f"{where}: {item.prediction.truncation}")
             if item.error is not None:
-                failed = True
                 where = "" if item.is_file else f"line {item.number}: "
                 remark(f"harken: {where}{error_text(item.error)}")
             if options.json:
@@ -179,11 +178,9 @@ def _record(
 ) -> dict[str, Any]:
     """Return the JSON object of an input."""
     prediction = item.prediction
-    record: dict[str, Any] = {
-        "input": item.text,
-        "output": "" if prediction is None else prediction.output,
-        "confidence": None if prediction is None else prediction.confidence,
-    }
+    record: dict[str, Any] = {"input": item.text, "output": "", "confidence": None}
+    if prediction is not None:
+        record |= {"output": prediction.output, "confidence": prediction.confidence}
     if item.error is not None:
         record["error"] = error_text(item.error)
     if threshold is not None:
@@ -202,10 +199,10 @@ def _record(
 
 def _ranked(prediction: Prediction | None) -> Sequence[RankedOutput]:
     """Return all outputs with log-probabilities; tasks without search have only one."""
-    if prediction is None or prediction.nbest:
-        return () if prediction is None else prediction.nbest
+    if prediction is None:
+        return []
     log = math.log(prediction.confidence) if prediction.confidence > 0 else -math.inf
-    return [RankedOutput(output=prediction.output, log_probability=log)]
+    return prediction.nbest or [RankedOutput(output=prediction.output, log_probability=log)]
 
 
 def _escaped(output: str) -> str:

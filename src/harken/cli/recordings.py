@@ -133,7 +133,6 @@ def _recordings(
 def _transcripts(text: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in (DIGITS if text == "digits" else text).split(",")]
     if not all(all(pair) for pair in pairs):
-        raise UserError(
-            f"--words: expected pairs such as 1=yes,0=no, got {text!r}", fix="write A=B,C=D"
-        )
+        problem = f"--words: expected pairs such as 1=yes,0=no, got {text!r}"
+        raise UserError(problem, fix="write A=B,C=D")
     return {key: transcript for key, _, transcript in pairs}
