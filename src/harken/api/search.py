@@ -71,7 +71,9 @@ def search(
         run = partial(search_with_attention, stepper, cast(nn.Module, model))
     if isinstance(model, GPT):
         _check_limits(model, rows, end, max_tokens)
-    device = prompts.device if isinstance(prompts, Tensor) else _device(model)
+    weights = model.parameters() if isinstance(model, nn.Module) else iter(())
+    placed = prompts if isinstance(prompts, Tensor) else next(weights, None)
+    device = None if placed is None else placed.device
     options: dict[str, Any] = {"search": config, "end": end, "max_tokens": max_tokens}
     hypotheses: list[Any] = [None] * len(rows)
     for length in sorted({len(row) for row in rows}):  # a batch per length needs no padding
@@ -110,8 +112,3 @@ def _check_limits(model: GPT, rows: Sequence[Sequence[int]], end: int, max_token
             f"{longest} tokens (the model accepts {model.length}), got {max_tokens}",
             fix="shorten the prompts, or generate fewer tokens",
         )
-
-
-def _device(model: object) -> torch.device | None:
-    weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-    return None if weight is None else weight.device

@@ -32,8 +32,8 @@ def run(options: argparse.Namespace) -> int:
             missing.append(name)
     if "torch" not in missing:
         facts |= _torch_facts()
-    record = {"ready": not missing, "facts": facts}
-    json_or_table(options, record, ("item", "value"), list(facts.items()), text_columns=range(2))
+    record, rows = {"ready": not missing, "facts": facts}, list(facts.items())
+    json_or_table(options, record, ("item", "value"), rows, text_columns=(0, 1))
     return 1 if missing else 0
 
 

@@ -51,11 +51,9 @@ def file_chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def count_lines(path: Path) -> int:
     """Return the number of lines, 0 if the file cannot be read."""
-    try:
-        with open_text(path) as file:
-            return sum(1 for _ in file)
-    except (UserError, OSError):  # reported when it is read
-        return 0
+    with suppress(UserError, OSError), open_text(path) as file:  # reported when it is read
+        return sum(1 for _ in file)
+    return 0
 
 
 def _stdin() -> BinaryIO:

@@ -40,7 +40,10 @@ def run(options: argparse.Namespace) -> None:
     subject = load_subject(options.folder, options.device)
     records: list[dict[str, Any]] = []
     for number, text in enumerate(inputs, start=1):
-        example = subject.attention(text if subject.takes_files else _require_utf8(text))
+        if not subject.takes_files and re.search("[\ud800-\udfff]", text):  # undecodable bytes
+            problem = f"{text[:60]!a}: expected UTF-8 text, got other bytes"
+            raise UserError(problem, fix="put the text into a UTF-8 file and use --file")
+        example = subject.attention(text)
         views = [] if example is None else view_attention(subject.model, example, layers, heads)
         if example is None or not views:
             reason = "the input has no tokens" if example is None else "no attention ran"
@@ -83,14 +86,6 @@ def _write(
             with replacing(path) as file:
                 file.write_bytes(content)
             yield path
-
-
-def _require_utf8(text: str) -> str:
-    """Raise for an argument that is not UTF-8: it contains lone surrogates."""
-    if re.search("[\ud800-\udfff]", text):
-        problem = f"{text[:60]!a}: expected UTF-8 text, got other bytes"
-        raise UserError(problem, fix="put the text into a UTF-8 file and use --file")
-    return text
 
 
 def _slug(text: str, *, is_file: bool) -> str:

@@ -47,9 +47,8 @@ def run(options: argparse.Namespace) -> None:
     notes = layout.check(options.files)
     write_text(options.out, recipe_text(options.task, roles, options.dev, options.out.parent))
     result(str(options.out))
-    for note in notes:
+    for note in (*notes, f"next: harken train {options.out}"):
         remark(note)
-    remark(f"next: harken train {options.out}")
 
 
 def recipe_text(task: str, roles: Mapping[str, Path], dev: float | None, folder: Path) -> str:
