@@ -65,23 +65,23 @@ def search(
     config = checked_config(SearchConfig, given, where)
     rows = _token_rows(prompts)
     stepper: Any = LMStepper(model) if isinstance(model, GPT) else FunctionStepper(model)
-    run: Callable[..., Any] = partial(generate, stepper)
+    search_rows: Callable[..., Any] = partial(generate, stepper)
     if attention:
         check_module(model)
-        run = partial(search_with_attention, stepper, cast(nn.Module, model))
+        search_rows = partial(search_with_attention, stepper, cast(nn.Module, model))
     if isinstance(model, GPT):
         _check_limits(model, rows, end, max_tokens)
     weights = model.parameters() if isinstance(model, nn.Module) else iter(())
-    placed = prompts if isinstance(prompts, Tensor) else next(weights, None)
-    device = None if placed is None else placed.device
-    options: dict[str, Any] = {"search": config, "end": end, "max_tokens": max_tokens}
+    tensor = prompts if isinstance(prompts, Tensor) else next(weights, None)
+    device = None if tensor is None else tensor.device
+    options = {"search": config, "end": end, "max_tokens": max_tokens, "nbest": nbest}
     hypotheses: list[Any] = [None] * len(rows)
     for length in sorted({len(row) for row in rows}):  # a batch per length needs no padding
         indices = [index for index, row in enumerate(rows) if len(row) == length]
         tokens = torch.tensor([rows[index] for index in indices], device=device)
         present = torch.ones_like(tokens, dtype=torch.bool)
-        options |= {"nbest": nbest, "keys": [(index,) for index in indices]}
-        for index, result in zip(indices, run(tokens, present, **options), strict=True):
+        results = search_rows(tokens, present, keys=[(index,) for index in indices], **options)
+        for index, result in zip(indices, results, strict=True):
             hypotheses[index] = result
     return hypotheses
 

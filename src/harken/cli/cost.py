@@ -79,7 +79,7 @@ def _column(step: Workload, measure: bool) -> dict[str, float]:
     return figures
 
 
-ROWS = (
+ROWS = (  # key, title, unit
     ("B", "rows", "count"),
     ("T", "T", "count"),
     ("M", "M", "count"),
@@ -100,7 +100,7 @@ ROWS = (
 )
 DEPTHS = {"depth": "depth", "serial": "serial depth"}
 GROWTH = "TMSJVLD"  # letters whose growth is printed
-LENGTHS = "TMSLD"
+LENGTHS = "TMSLD"  # letters of lengths and layers
 MEANINGS = {"J": "width", "L": "layers", "D": "decoder layers", "V": "vocabulary"}
 
 

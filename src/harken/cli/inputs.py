@@ -71,7 +71,7 @@ def stream_lines(file: BinaryIO) -> Iterator[list[str]]:
     """Yield each line of a stream as soon as it arrives, with all others that have arrived."""
     # Two simple queues, since a Ctrl-C inside `Queue(maxsize)` can leave its lock broken.
     lines: SimpleQueue[str | BaseException] = SimpleQueue()
-    slots: SimpleQueue[None] = SimpleQueue()  # free places for waiting lines
+    slots: SimpleQueue[None] = SimpleQueue()  # an item for each line that may still be queued
 
     def read() -> None:
         try:
@@ -84,7 +84,7 @@ def stream_lines(file: BinaryIO) -> Iterator[list[str]]:
 
     for _ in range(BATCH_SIZE):
         slots.put(None)
-    # A daemon, since a blocked read cannot be ended.
+    # A daemon thread, since a blocked read cannot be ended.
     Thread(target=read, name="stdin", daemon=True).start()
     while True:
         items = [lines.get()]

@@ -88,7 +88,7 @@ def _counts(layout: Layout[Any, Any], recipe: Any, splits: Splits[Any]) -> dict[
 
 
 def _data_table(data: Mapping[str, Any], counts: Mapping[str, str]) -> str:
-    """Return a line per key; the count of two parallel files stands at the first."""
+    """Return a line per key; the count of two parallel files is a comment on the first."""
     lines = []
     for key, value in data.items():
         count = counts.get(key.removesuffix(".source"))
@@ -97,7 +97,7 @@ def _data_table(data: Mapping[str, Any], counts: Mapping[str, str]) -> str:
 
 
 def _roles(task: str, layout: Layout[Any, Any], files: Sequence[Path]) -> dict[str, Path]:
-    """Return the file of each key of [data]."""
+    """Return the file for each key of [data]."""
     if Path("-") in files:
         raise UserError("-: expected a file that the recipe can name, got stdin", fix="save it")
     for keys in layout.calls.values():

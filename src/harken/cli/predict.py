@@ -112,18 +112,17 @@ def _threshold(loaded: Run, max_error: float) -> float:
 def _predict(
     loaded: Run, names: Sequence[str], options: argparse.Namespace
 ) -> Iterator[PredictedInput]:
-    """Yield every line of text files, or every sound or image, in order."""
-    are_files = loaded.task.inputs != "lines"
-    done = 0
+    """Yield every line, sound or image in order."""
+    are_files, count = loaded.task.inputs != "lines", 0
     for chunk in file_chunks(names) if are_files else chain.from_iterable(map(line_chunks, names)):
         if isinstance(chunk, Unreadable):
-            yield PredictedInput(done, chunk.name, is_file=True, error=chunk.error)
+            yield PredictedInput(count, chunk.name, is_file=True, error=chunk.error)
             continue
-        inputs = [PredictedInput(*item, are_files) for item in enumerate(chunk, done + 1)]
+        inputs = [PredictedInput(*item, are_files) for item in enumerate(chunk, count + 1)]
         predicted = _predict_each(loaded, [item for item in inputs if item.text.strip()], options)
         for item in inputs:
             yield next(predicted) if item.text.strip() else item
-        done += len(chunk)
+        count += len(chunk)
         sys.stdout.flush()
 
 

@@ -17,7 +17,7 @@ DIGITS = "0=zero,1=one,2=two,3=three,4=four,5=five,6=six,7=seven,8=eight,9=nine"
 
 
 def add_recordings(parser: Parser) -> None:
-    """Add the folder of recordings and the meaning of their names."""
+    """Add the folder of recordings and the options that describe their names."""
     add, pattern = parser.add_argument, "{text}_{speaker}_{index}.wav"
     add("folder", type=Path, metavar="FOLDER", help="Folder of recordings")
     add("--pattern", metavar="NAME", help=f"Pattern of file names, such as {pattern}")
@@ -70,7 +70,7 @@ def suffixes_options(parser: Parser) -> None:
 
 
 def write_suffixes(out: Path, *, manifest: Path, run: Path | None) -> list[Path]:
-    """Write a manifest with each utterance from each of its words on."""
+    """Write a manifest with every suffix of every utterance, starting at a word."""
     from harken.run import load
 
     utterances = read_utterances(manifest)
