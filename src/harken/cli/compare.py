@@ -47,10 +47,10 @@ def _recipes(folders: Sequence[Path]) -> dict[Path, Recipe]:
     if len(folders) < 2:
         problem = f"{folders[0]}: expected two or more runs, got one"
         raise UserError(problem, fix="name another run, or use `harken evaluate`")
-    seen: dict[Path, Path] = {}
+    resolved: dict[Path, Path] = {}
     for folder in folders:
         require_run(folder)
-        other = seen.setdefault(folder.resolve(), folder)
+        other = resolved.setdefault(folder.resolve(), folder)
         if other is not folder:
             raise UserError(f"{folder}: the same run as {other}", fix="name each run once")
     recipes = {folder: load_recipe(folder / RECIPE) for folder in folders}
@@ -58,7 +58,7 @@ def _recipes(folders: Sequence[Path]) -> dict[Path, Recipe]:
     for folder, recipe in recipes.items():
         if recipe.task != expected:
             problem = f"{folder}: expected a run of task {expected!r}, got {recipe.task!r}"
-            raise UserError(problem, fix=f"compare runs of one task; {folders[0]} is the first")
+            raise UserError(problem, fix=f"compare runs of the task of {folders[0]}")
     return recipes
 
 

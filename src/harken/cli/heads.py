@@ -17,10 +17,10 @@ from harken.report.head_sheet import head_sheet
 COLUMNS = {
     "offset\nweights": "weights_offset",
     "band": "weights_band",
-    "place": "position",
+    "position": "position",
     "content": "content",
     "copies": "copying",
-    "offset\nseen": "offset",
+    "offset\nmeasured": "offset",
     "weight": "share",
     "before": "previous_token",
     "itself": "itself",

@@ -60,7 +60,7 @@ columns, from the weights:
   offset     T, the number of steps back with the highest score for random tokens (negative: ahead);
              any, if the score varies by less than one nat over all offsets
   band       number of offsets around T that lose at most one nat
-  place      share of the variance of the score that depends on positions only
+  position   share of the variance of the score that depends on positions only
   content    share that depends on the key's token; the rest depends on the query's token
   copies     eigenvalues of W_OV: 1 writes the token that it reads, -1 its opposite
 and measured on the inputs, as means over their tokens:
