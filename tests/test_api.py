@@ -280,7 +280,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "no module": (lambda: harken.heads(3, TOKENS), "expected a torch.nn.Module, got int"),
     "empty": (lambda: harken.Selection(heads=()), "one or more different heads"),
     "inputs": (lambda: harken.heads(small, 3), "inputs: expected a tensor"),
-    "input": (lambda: harken.heads(small, ["a"]), "inputs: expected tensors or mappings"),
+    "input": (lambda: harken.heads(small, ["a"]), "inputs: expected a tensor"),
     "path": (lambda: harken.ablate(small, "h.0").__enter__(), "'h.0': no such module in GPT"),
     "no head": (lambda: harken.ablate(small, "stack", 1).__enter__(), "which has no heads"),
     "clean": (lambda: harken.patch(small, [1], TOKENS), "clean: expected tokens (batch, time)"),

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import Failure, UserError
 from harken.pipeline import train
-from harken.recipe import load_recipe
+from harken.recipe import Recipe, load_recipe
 from harken.run import read_log, read_metrics
 from harken.tasks.lm import LanguageModelPredictor, LanguageModelTask
 from harken.training.checkpoint import load_weights
@@ -76,12 +75,17 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-def at_step(step: int, action: Callable[[], None]) -> Callable[[Event], None]:
+def interrupt(
+    recipe: Recipe, folder: Path, step: int, number: signal.Signals = signal.SIGTERM
+) -> None:
+    """Train until a signal arrives after this step."""
+
     def listener(event: Event) -> None:
         if isinstance(event, StepDone) and event.step == step:
-            action()
+            signal.raise_signal(number)
 
-    return listener
+    with pytest.raises(Interrupted, match=number.name):
+        train(recipe, folder, listener=listener)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -90,8 +94,7 @@ def test_a_stopped_run_resumes_exactly(
     text_recipe: Path, whole_run: Path, tmp_path: Path, number: signal.Signals, step: int
 ) -> None:
     recipe = load_recipe(text_recipe)
-    with pytest.raises(Interrupted, match=number.name):
-        train(recipe, tmp_path / "run", listener=at_step(step, lambda: signal.raise_signal(number)))
+    interrupt(recipe, tmp_path / "run", step, number)
     train(recipe, tmp_path / "run", resume=True)
     assert equal_weights(whole_run, tmp_path / "run")
     assert comparable_log(whole_run) == comparable_log(tmp_path / "run")
@@ -153,15 +156,8 @@ def test_fitting_a_tokenizer_does_not_delay_signals(tmp_path: Path) -> None:
     """`tokenizers` fits outside the interpreter, so it needs a second thread."""
     line = "".join(chr(97 + (at * at) % 26) for at in range(4000))
     config = BytePairConfig(vocab_size=5000)
-    started: list[float] = []
-
-    def send() -> None:
-        time.sleep(0.3)
-        started.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGTERM)
-
     with stop_signals():
-        threading.Thread(target=send).start()
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
         with pytest.raises(Interrupted):
             run_interruptibly(
                 lambda: [config.fit([line[at:] for at in range(99)]) for _ in range(9)]
@@ -236,12 +232,7 @@ def test_leftovers_are_removed_on_resuming(text_recipe: Path, tmp_path: Path) ->
 
 @pytest.fixture
 def stopped_run(text_recipe: Path, tmp_path: Path) -> Path:
-    with pytest.raises(Interrupted):
-        train(
-            load_recipe(text_recipe),
-            tmp_path / "run",
-            listener=at_step(5, lambda: signal.raise_signal(signal.SIGTERM)),
-        )
+    interrupt(load_recipe(text_recipe), tmp_path / "run", step=5)
     return tmp_path / "run"
 
 
@@ -290,12 +281,7 @@ def test_reordered_recordings_are_rejected(tmp_path: Path) -> None:
         "[training.speech]\nsteps = 2\nbatch_frames = 300\n"
     )
     recipe = load_recipe(tmp_path / "recipe.toml")
-    with pytest.raises(Interrupted):
-        train(
-            recipe,
-            tmp_path / "run",
-            listener=at_step(1, lambda: signal.raise_signal(signal.SIGTERM)),
-        )
+    interrupt(recipe, tmp_path / "run", step=1)
     manifest.write_text("\n".join(reversed(lines)) + "\n")
     with pytest.raises(UserError, match=r"data\.train changed"):
         train(recipe, tmp_path / "run", resume=True)
@@ -348,8 +334,8 @@ os.chmod(disk, 0o555)
 for attempt in (lambda: resize_once(examples, disk), lambda: locked_folder(disk / "x").__enter__()):
     try:
         attempt()
-    except HarkenError as complaint:
-        print(complaint)
+    except HarkenError as error:
+        print(error)
     os.setuid(65534)
 """
         done = subprocess.run(

@@ -75,7 +75,7 @@ def test_rank_truncation_of_a_run(
     monkeypatch.setattr(truncation, "INPUTS", 2)
     assert main(["claims", "B8", "--run", str(small_run), "--json"]) == 0
     (experiment,) = json.loads(capsys.readouterr().out)["experiments"]
-    assert experiment["places"] == [*range(1, 13)]  # 24 wide, two heads
+    assert experiment["x"] == [*range(1, 13)]  # 24 wide, two heads
     assert set(experiment["lines"]) == {"random weights", "small"}
     for changes in experiment["lines"].values():
         assert changes[0] > changes[-2] > changes[-1] and changes[-1] < 1e-5

@@ -1,6 +1,5 @@
-"""`harken ablate` as a script and a person meet it."""
+"""`harken ablate`: JSON, table, order of the parts and errors."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from harken.cli.main import main
+from command_line import Cli
 from harken.inspection.ablation import AblationMethod, HeadRef, ModelPart, Resample, ablated
 from harken.measure import ablation_study
 from harken.measure.interval import Unit
@@ -18,19 +17,14 @@ from harken.run import load
 from harken.tasks.answer import AnswerPredictor
 
 
-def test_json_has_every_head_and_what_evaluate_says_without_it(
-    small_run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["ablate", str(small_run), "--examples", "7", "--json"]) == 0
-    printed = capsys.readouterr()
-    result = json.loads(printed.out)
+def test_json_has_the_metric_without_every_head(small_run: Path, cli: Cli) -> None:
+    result = cli.json("ablate", small_run, "--examples", 7)
     assert (result["task"], result["n"], result["metric"]) == ("answer", 7, "exact_match")
     assert (result["what"], result["how"]) == ("heads", "zero")
     names = [f"stack.blocks.{layer}.attention" for layer in (0, 1)]
     assert {(item["module"], item["head"]) for item in result["parts"]} == {
         (name, head) for name in names for head in (1, 2)
     }
-    assert len(printed.err.splitlines()) == 4
     run = load(small_run)
     examples = run.task.read_splits(run.recipe)["dev"][:7]
     before = run.predictor.evaluate(examples)
@@ -43,75 +37,63 @@ def test_json_has_every_head_and_what_evaluate_says_without_it(
     assert first["difference"] == asdict(result)
 
 
-def test_each_part_is_gone_while_it_is_measured(
-    small_run: Path, monkeypatch: pytest.MonkeyPatch
+def test_each_part_is_ablated_during_its_evaluation(
+    small_run: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Record the ablated parts, since metrics of an untrained model hardly differ."""
-    gone: list[object] = []
+    events: list[object] = []
 
     @contextmanager
-    def noting(model: nn.Module, parts: Sequence[ModelPart], how: AblationMethod) -> Iterator[None]:
+    def recorded(
+        model: nn.Module, parts: Sequence[ModelPart], how: AblationMethod
+    ) -> Iterator[None]:
         with ablated(model, parts, how):
-            gone.append((parts, how))
+            events.append((parts, how))
             yield
-            gone.append("measured")
+            events.append("restored")
 
     evaluate = AnswerPredictor.evaluate
-    monkeypatch.setattr(ablation_study.ablation, "ablated", noting)
+    monkeypatch.setattr(ablation_study.ablation, "ablated", recorded)
     monkeypatch.setattr(
-        AnswerPredictor, "evaluate", lambda *given: (gone.append("evaluate"), evaluate(*given))[1]
+        AnswerPredictor, "evaluate", lambda *given: (events.append("evaluate"), evaluate(*given))[1]
     )
-    arguments = ["ablate", str(small_run), "--examples", "2", "--how", "resample", "--seed", "5"]
-    assert main(arguments) == 0
+    printed = cli("ablate", small_run, "--examples", 2, "--how", "resample", "--seed", 5)
+    assert len(printed.err.splitlines()) == 4
     heads = [HeadRef(f"stack.blocks.{at}.attention", head) for at in (0, 1) for head in (1, 2)]
-    assert gone == ["evaluate"] + [
-        event for head in heads for event in (([head], Resample(5)), "evaluate", "measured")
+    assert events == ["evaluate"] + [
+        event for head in heads for event in (([head], Resample(5)), "evaluate", "restored")
     ]
 
 
 @pytest.mark.parametrize("how", ["mean", "resample"])
-def test_layers_are_blocks_and_what_is_in_them(
-    small_run: Path, how: str, capsys: pytest.CaptureFixture[str]
+def test_layers_include_their_attention_and_feedforward(
+    small_run: Path, how: str, cli: Cli
 ) -> None:
-    arguments = ["ablate", str(small_run), "--what", "layers", "--how", how, "--examples", "3"]
-    assert main([*arguments, "--json"]) == 0
-    parts = json.loads(capsys.readouterr().out)["parts"]
-    blocks = [f"stack.blocks.{layer}" for layer in (0, 1)]
+    options = ("--what", "layers", "--how", how, "--examples", 3)
+    parts = cli.json("ablate", small_run, *options)["parts"]
+    kinds = {"layer": "", "attention": ".attention", "feedforward": ".feedforward"}
     assert sorted((item["kind"], item["module"]) for item in parts) == sorted(
-        pair
-        for name in blocks
-        for pair in (
-            ("layer", name),
-            ("attention", f"{name}.attention"),
-            ("feedforward", f"{name}.feedforward"),
-        )
+        (kind, f"stack.blocks.{layer}{kinds[kind]}") for layer in (0, 1) for kind in kinds
     )
 
 
 @pytest.mark.parametrize(("unit", "sign"), [("share", 1), ("nats", -1)])
-def test_the_dearest_part_comes_first(
-    small_run: Path,
-    unit: Unit,
-    sign: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_parts_are_sorted_by_the_loss_of_quality(
+    small_run: Path, unit: Unit, sign: int, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A share should be large and nats small; a model that knows nothing has nothing to lose."""
+    """A share should be large and nats small."""
     made = iter([0.25, -0.5, 0.0, -0.125])
     monkeypatch.setattr(
         ablation_study, "difference", lambda *_: Difference(sign * next(made), 0.0, 0.0, 1.0, unit)
     )
-    assert main(["ablate", str(small_run), "--examples", "2", "--json"]) == 0
-    parts = json.loads(capsys.readouterr().out)["parts"]
+    parts = cli.json("ablate", small_run, "--examples", 2)["parts"]
     assert [sign * item["difference"]["value"] for item in parts] == [-0.5, -0.125, 0.0, 0.25]
     assert [item["head"] for item in parts] == [2, 2, 1, 1]
 
 
-def test_a_person_reads_a_table(small_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ablate", str(small_run), "--what", "positions", "--examples", "3"]) == 0
-    printed = capsys.readouterr().out
-    assert "nothing (3)" in printed
-    assert "position" in printed
+def test_the_table_starts_with_the_whole_model(small_run: Path, cli: Cli) -> None:
+    printed = cli("ablate", small_run, "--what", "positions", "--examples", 3).out
+    assert "nothing (3)" in printed and "position" in printed
 
 
 @pytest.mark.parametrize(
@@ -122,11 +104,7 @@ def test_a_person_reads_a_table(small_run: Path, capsys: pytest.CaptureFixture[s
         (["--split", "test"], "there is no data.test"),
     ],
 )
-def test_what_cannot_be_done(
-    small_run: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_options_of_ablate(
+    small_run: Path, arguments: list[str], message: str, cli: Cli
 ) -> None:
-    assert main(["ablate", str(small_run), *arguments]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    (line,) = printed.err.splitlines()
-    assert line.startswith("harken: ") and message in line
+    assert message in cli.error("ablate", small_run, *arguments)

@@ -1,11 +1,11 @@
-"""`harken align` on translators of a few numbers."""
+"""`harken align` on small translation models."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
+from command_line import Cli
 from harken.cli.align import word_tokens
 from harken.cli.main import main
 from harken.encode.vocabulary import END
@@ -74,24 +74,18 @@ def files(tmp_path: Path, sentences: SentencesFiles) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["argmax", "intersection", "union", "grow-diag-final", "threshold"])
-def test_every_head_has_its_figures(
-    run: Run, files: list[str], how: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert main(["align", str(run.folder), *files, "--how", how, "--json"]) == 0
-    printed = capsys.readouterr()
-    result = json.loads(printed.out)
+def test_every_head_has_its_metrics(run: Run, files: list[str], how: str, cli: Cli) -> None:
+    result = cli.json("align", run.folder, *files, "--how", how)
     assert (result["n"], result["skipped"]) == (2, 1)
-    assert "1 of 3 pairs skipped" in printed.err
     heads = [name for name in result["attention"] if ".H" in name]
     several = len(heads) > 1
     assert len(heads) == (6 if several else 1)
     assert result["best"] in heads
-    rest = {"diagonal, no model"}
+    others = {"diagonal, no model"}
     if several:
         means = {f"cross.L{layer} mean" for layer in (1, 2)}
-        rest |= means | {"all heads", "best head, chosen elsewhere"}
-    assert result["attention"].keys() - set(heads) == rest
+        others |= means | {"all heads", "best head, chosen elsewhere"}
+    assert result["attention"].keys() - set(heads) == others
     for metrics in result["attention"].values():
         assert metrics.keys() == {"aer", "precision", "recall"}
         assert 0 <= metrics["aer"]["low"] <= metrics["aer"]["value"] <= metrics["aer"]["high"] <= 1
@@ -117,7 +111,7 @@ def test_a_row_is_the_step_that_predicts_the_word_or_the_next_one(run: Run) -> N
                 assert after[name][:, step - 1] == pytest.approx(row, abs=1e-5)
 
 
-def test_word_by_word_a_text_has_the_tokens_that_it_has_as_a_whole(run: Run) -> None:
+def test_the_tokens_of_the_words_are_those_of_the_text(run: Run) -> None:
     text = "an unheard-of word , isn't it ? ünïcode 3.5"
     result = word_tokens(run, text)
     assert result.tokens == run.vocabulary.encode([text])[0].tolist()
@@ -125,16 +119,11 @@ def test_word_by_word_a_text_has_the_tokens_that_it_has_as_a_whole(run: Run) -> 
     assert set(result.words) == set(range(len(text.split())))
 
 
-def test_what_cannot_be_measured(
-    small_run: Path, run: Run, files: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
+def test_remarks_and_errors(small_run: Path, run: Run, files: list[str], cli: Cli) -> None:
+    assert "1 of 3 pairs skipped" in cli("align", run.folder, *files).err
+    assert "expected a run of task 'translate'" in cli.error("align", small_run, *files)
     for arguments, message in (
-        ([str(small_run), *files], "expected a run of task 'translate'"),
-        ([str(run.folder), *files, "--min-weight", "0"], "expected more than 0"),
-        ([str(run.folder), *files[:4], "--links", files[1]], "expected links such as"),
+        ([*files, "--min-weight", "0"], "expected more than 0"),
+        ([*files[:4], "--links", files[1]], "expected links such as"),
     ):
-        assert main(["align", *arguments]) == 2
-        printed = capsys.readouterr()
-        assert printed.out == ""
-        assert message in printed.err.splitlines()[-1]
+        assert message in cli.error("align", run.folder, *arguments)

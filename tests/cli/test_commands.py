@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harken.cli.main import COMMANDS, SPINS, main
+from command_line import Cli
+from harken.cli.main import GROUPS, SPINS, main
 from harken.cli.output import print_metrics, result_json
 from harken.decode.search import SearchConfig
 from harken.run import Run
@@ -44,7 +45,9 @@ def test_help_and_version_do_not_import_torch() -> None:
     assert harken("--version").stdout == f"harken {__version__}\n"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [name for _, group in GROUPS.values() for name in group.split()]
+)
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])
@@ -68,47 +71,35 @@ def test_threads_wait_as_the_user_says_or_shortly(
     assert os.environ.get("GOMP_SPINCOUNT") == spins
 
 
-def test_from_files_to_answers(
-    people: PeopleFiles,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_the_commands_of_the_readme(
+    people: PeopleFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    """new, train, evaluate, predict, report: the README's way, in an empty folder."""
+    """new, train, evaluate, predict and report in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    assert main(["new", "answer", str(people.texts), str(people.train), "--dev", "0.2"]) == 0
-    assert capsys.readouterr().out == "recipe.toml\n"
-    assert main(["train", "recipe.toml", *SETS, "--json", "--seed", "3"]) == 0
-    trained = json.loads(capsys.readouterr().out)
+    assert cli("new", "answer", people.texts, people.train, "--dev", 0.2).out == "recipe.toml\n"
+    trained = cli.json("train", "recipe.toml", *SETS, "--seed", 3)
     assert trained["n"] == 4
     run = Path("runs/recipe")
     assert "seed = 3" in (run / "recipe.toml").read_text()
 
-    assert main(["evaluate", str(run), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == trained
-    assert main(["evaluate", str(run), "--data", str(people.test), "--json"]) == 0
-    measured = json.loads(capsys.readouterr().out)
+    assert cli.json("evaluate", run) == trained
+    measured = cli.json("evaluate", run, "--data", people.test)
     assert measured["n"] == 20
     assert measured["metrics"]["exact_match"].keys() == {"value", "low", "high", "unit", "n"}
-    assert main(["evaluate", str(run)]) == 0
-    assert "exact match  " in capsys.readouterr().out
+    assert "exact match  " in cli("evaluate", run).out
 
     questions = [line.split("\t")[0] for line in people.test.read_text().splitlines()]
     lines = [questions[0], "", *questions[1:], ""]
     Path("asked.txt").write_text("\n".join(lines), encoding="utf-8")
-    assert main(["predict", str(run), "asked.txt"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(questions) + 1
-    assert lines[1] == ""
-    assert main(["predict", str(run), "asked.txt", "--confidence"]) == 0
-    text, confidence = capsys.readouterr().out.splitlines()[0].split("\t")
-    assert text == lines[0]
-    assert 0 <= float(confidence) <= 1
-    assert main(["predict", str(run), "asked.txt", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)["predictions"]
+    lines = cli("predict", run, "asked.txt").out.splitlines()
+    assert len(lines) == len(questions) + 1 and lines[1] == ""
+    first = cli("predict", run, "asked.txt", "--confidence").out.splitlines()[0]
+    text, confidence = first.split("\t")
+    assert text == lines[0] and 0 <= float(confidence) <= 1
+    listed = cli.json("predict", run, "asked.txt")["predictions"]
     assert [item["output"] for item in listed] == lines
 
-    assert main(["report", str(run), "--out", "page.html"]) == 0
+    cli("report", run, "--out", "page.html")
     assert Path("page.html").read_text().startswith("<!DOCTYPE html>")
 
 
@@ -125,9 +116,8 @@ def test_stdin_is_read_and_bad_bytes_are_named(small_run: Path) -> None:
     assert b"<stdin>:2: invalid byte 0xff at column 3 (expected UTF-8)" in bad.stderr
 
 
-def test_doctor_finds_this_machine_ready(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+def test_doctor_finds_this_machine_ready(cli: Cli) -> None:
+    result = cli.json("doctor")
     assert result["ready"] is True
     assert result["facts"]["harken"] == __version__
 
@@ -164,29 +154,24 @@ def test_a_reader_that_leaves_early_is_no_error(small_run: Path, tmp_path: Path)
     assert len(done.stdout.splitlines()) == 1
 
 
-def test_data_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = str(tmp_path / "d")
-    assert main(["data", "people", "--people", "30", "--places", "5", "--out", out]) == 0
-    read, train, test = map(Path, capsys.readouterr().out.splitlines())
-    assert len(read.read_text().splitlines()) == 30
-    assert len((train.read_text() + test.read_text()).splitlines()) == 30
-    assert main(["data", "people", "--people", "1", "--out", out]) == 2
-    assert "people must be from 2" in capsys.readouterr().err
+def test_data_people(tmp_path: Path, cli: Cli) -> None:
+    printed = cli("data", "people", "--people", 30, "--places", 5, "--out", tmp_path / "d").out
+    texts, train, test = (Path(line).read_text() for line in printed.splitlines())
+    assert len(texts.splitlines()) == len((train + test).splitlines()) == 30
+    assert "people must be from 2" in cli.error("data", "people", "--people", 1, "--out", tmp_path)
 
 
-def test_a_recipe_made_by_new_moves_with_its_folder(
-    people: PeopleFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_new_recipe_can_be_moved_with_its_files(
+    people: PeopleFiles, tmp_path: Path, cli: Cli
 ) -> None:
     before = tmp_path / "before"
     before.mkdir()
     for path in (people.texts, people.train):
         shutil.copy(path, before)
-    files = [str(before / path.name) for path in (people.texts, people.train)]
-    assert main(["new", "answer", *files, "--out", str(before / "r.toml")]) == 0
+    files = [before / path.name for path in (people.texts, people.train)]
+    cli("new", "answer", *files, "--out", before / "r.toml")
     after = before.rename(tmp_path / "after")
-    run = str(tmp_path / "run")
-    assert main(["train", str(after / "r.toml"), *SETS, "--run", run]) == 0
-    capsys.readouterr()
+    cli("train", after / "r.toml", *SETS, "--run", tmp_path / "run")
 
 
 def test_figures_name_their_units_where_numbers_do_not(capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,18 +198,17 @@ def test_json_has_no_constants_of_its_own(capsys: pytest.CaptureFixture[str]) ->
     assert result == {"nan": None, "listed": [None, [1.5, None]], "text": "NaN"}
 
 
-def test_evaluate_searches_as_it_is_told(
-    small_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_search_options_of_evaluate(
+    small_run: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    seen: list[SearchConfig | None] = []
+    searches: list[SearchConfig | None] = []
     evaluate = Run.evaluate
 
-    def noting(run: Run, split: str = "dev", files: Sequence[Path] = ()) -> Evaluation:
-        seen.append(run.search)
-        return evaluate(run, split, files)
+    def recorded(run: Run, *arguments: Any) -> Evaluation:
+        searches.append(run.search)
+        return evaluate(run, *arguments)
 
-    monkeypatch.setattr(Run, "evaluate", noting)
-    assert main(["evaluate", str(small_run), "--beam", "3"]) == 0
-    assert main(["evaluate", str(small_run)]) == 0
-    assert seen == [SearchConfig(beam=3), SearchConfig()]
-    capsys.readouterr()
+    monkeypatch.setattr(Run, "evaluate", recorded)
+    cli("evaluate", small_run, "--beam", 3)
+    cli("evaluate", small_run)
+    assert searches == [SearchConfig(beam=3), SearchConfig()]

@@ -1,17 +1,16 @@
-"""`harken compare` as a script and a person meet it."""
+"""`harken compare`: JSON, tables, pages and errors."""
 
-import json
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from command_line import Cli
 from harken import config
 from harken.cli import compare
-from harken.cli.main import main
 from harken.measure.interval import Sample, Unit, ratio, share
 from harken.measure.paired import difference
 from harken.pipeline import train
@@ -51,44 +50,27 @@ def third_run(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-def complaint(capsys: pytest.CaptureFixture[str]) -> str:
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    (line,) = printed.err.splitlines()
-    assert line.startswith("harken: ")
-    return line
-
-
-def test_json_is_what_evaluate_says_and_the_differences(
-    small_run: Path, other_run: Path, capsys: pytest.CaptureFixture[str]
+def test_json_has_the_metrics_of_evaluate_and_the_differences(
+    small_run: Path, other_run: Path, cli: Cli
 ) -> None:
     runs = [str(small_run), str(other_run)]
-    assert main(["compare", *runs, "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = cli.json("compare", *runs)
     assert result.keys() == {"task", "n", "runs", "differences"}
     assert (result["task"], result["n"]) == ("answer", 20)
     for run, listed in zip(runs, result["runs"], strict=True):
-        assert main(["evaluate", run, "--json"]) == 0
-        alone = json.loads(capsys.readouterr().out)
+        alone = cli.json("evaluate", run)
         assert listed == {"run": run, "n": alone["n"], "metrics": alone["metrics"]}
     samples = [load(run).evaluate().samples for run in runs]
     assert result["differences"] == [
-        {
-            "run": runs[1],
-            "against": runs[0],
-            "metric": metric,
-            **asdict(difference(samples[0][metric], samples[1][metric])),
-        }
+        {"run": runs[1], "against": runs[0], "metric": metric}
+        | asdict(difference(samples[0][metric], samples[1][metric]))
         for metric in METRICS
     ]
 
 
-def test_tables_and_a_page(
-    small_run: Path, other_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_and_a_page(small_run: Path, other_run: Path, tmp_path: Path, cli: Cli) -> None:
     target = tmp_path / "new" / "page.html"
-    assert main(["compare", str(small_run), str(other_run), "--out", str(target)]) == 0
-    printed = capsys.readouterr()
+    printed = cli("compare", small_run, other_run, "--out", target)
     assert printed.err == f"report: {target}\n"
     lines = printed.out.splitlines()
     figures = [line.split() for line in lines if line.strip()]
@@ -99,45 +81,31 @@ def test_tables_and_a_page(
     assert second.split()[:3] == ["run", "against", "metric"]
     assert sum(line.split()[:2] == ["other", "small"] for line in lines) == len(METRICS)
     text = target.read_text(encoding="utf-8")
-    assert text.startswith("<!DOCTYPE html>")
-    assert "comparison of 2 runs" in text
-    assert "Exact match" in text
-    assert "not comparable" not in text
+    assert text.startswith("<!DOCTYPE html>") and "not comparable" not in text
+    assert "comparison of 2 runs" in text and "Exact match" in text
 
 
 def test_each_later_run_against_the_first_on_a_file(
-    small_run: Path,
-    other_run: Path,
-    third_run: Path,
-    people: PeopleFiles,
-    capsys: pytest.CaptureFixture[str],
+    small_run: Path, other_run: Path, third_run: Path, people: PeopleFiles, cli: Cli
 ) -> None:
     runs = [str(third_run), str(other_run), str(small_run)]
-    assert main(["compare", *runs, "--data", str(people.test), "--beam", "2", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = cli.json("compare", *runs, "--data", people.test, "--beam", 2)
     assert result["n"] == 20
     assert [(item["run"], item["against"], item["metric"]) for item in result["differences"]] == [
         (runs[at], runs[0], metric) for at in (1, 2) for metric in METRICS
     ]
 
 
-def test_other_examples(
-    small_run: Path, third_run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", str(small_run), str(third_run)]) == 2
-    message = complaint(capsys)
+def test_other_numbers_of_examples(small_run: Path, third_run: Path, cli: Cli) -> None:
+    message = cli.error("compare", small_run, third_run)
     assert f"{third_run}: expected the 20 examples of {small_run}, got 5" in message
     assert "--data" in message
 
 
-def test_as_many_examples_but_others(
-    small_run: Path,
-    people: PeopleFiles,
-    recipe_file: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+def test_other_examples(
+    small_run: Path, people: PeopleFiles, recipe_file: Path, tmp_path: Path, cli: Cli
 ) -> None:
-    """Two runs whose dev files differ in one answer: found before any weight is read."""
+    """One answer of the dev files differs, which is found before any weight is read."""
     lines = people.test.read_text(encoding="utf-8").splitlines()
     question, answer = lines[2].split("\t")
     changed = tmp_path / "changed.tsv"
@@ -147,41 +115,27 @@ def test_as_many_examples_but_others(
     recipe = load_recipe(recipe_file, [*SMALL, f"data.dev={changed}"])
     (copy / "recipe.toml").write_text(config.dumps(recipe), encoding="utf-8")
     (copy / "model.safetensors").write_bytes(b"no weights")
-    assert main(["compare", str(small_run), str(copy)]) == 2
-    message = complaint(capsys)
+    message = cli.error("compare", small_run, copy)
     assert message.startswith(f"harken: {copy}: expected ")
-    assert "Atlantis" in message
-    assert answer in message
+    assert "Atlantis" in message and answer in message
     assert f"as example 3, as in {small_run}, got" in message
 
 
-def test_another_task(
+def test_runs_that_cannot_be_compared(
     small_run: Path,
     other_run: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    untrained_run: Callable[[str], Path],
+    tmp_path: Path,
+    cli: Cli,
 ) -> None:
-    tasks = {small_run: "answer", other_run: "tag"}
-
-    def recipe_of(path: Path) -> SimpleNamespace:
-        return SimpleNamespace(task=tasks[path.parent])
-
-    monkeypatch.setattr("harken.cli.compare.load_recipe", recipe_of)
-    assert main(["compare", str(small_run), str(other_run)]) == 2
-    message = complaint(capsys)
-    assert f"{other_run}: expected a run of task 'answer' as {small_run}, got 'tag'" in message
-
-
-def test_one_run_or_the_same_twice(
-    small_run: Path, other_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", str(small_run)]) == 2
-    assert "expected two or more runs, got one" in complaint(capsys)
-    again = str(small_run / ".." / small_run.name)
-    assert main(["compare", str(small_run), str(other_run), again]) == 2
-    assert f"{again}: the same run as {small_run}" in complaint(capsys)
-    assert main(["compare", str(small_run), str(tmp_path)]) == 2
-    assert "not a run folder" in complaint(capsys)
+    tagger, again = untrained_run("tag"), small_run / ".." / small_run.name
+    for folders, message in (
+        ([small_run, tagger], f"{tagger}: expected a run of task 'answer', got 'tag'"),
+        ([small_run], "expected two or more runs, got one"),
+        ([small_run, other_run, again], f"{again}: the same run as {small_run}"),
+        ([small_run, tmp_path], "not a run folder"),
+    ):
+        assert message in cli.error("compare", *folders)
 
 
 @pytest.mark.parametrize(
@@ -193,18 +147,11 @@ def test_one_run_or_the_same_twice(
         (["--beam", "0"], "--beam"),
     ],
 )
-def test_wrong_options(
-    small_run: Path,
-    other_run: Path,
-    options: list[str],
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+def test_wrong_options_of_compare(
+    small_run: Path, other_run: Path, options: list[str], message: str, tmp_path: Path, cli: Cli
 ) -> None:
     page = tmp_path / "page.html"
-    runs = [str(small_run), str(other_run)]
-    assert main(["compare", *runs, *options, "--out", str(page)]) == 2
-    assert message in complaint(capsys)
+    assert message in cli.error("compare", small_run, other_run, *options, "--out", page)
     assert not page.exists()
 
 

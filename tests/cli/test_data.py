@@ -1,8 +1,7 @@
-"""`harken data` as a script meets it; a server on this machine stands for the world."""
+"""`harken data`, with downloads from a server on this machine."""
 
 import dataclasses
 import hashlib
-import json
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from command_line import Cli
 from harken.cli.main import main
 from harken.corpora import catalog
 from harken.corpora.catalog import CATALOG
@@ -33,60 +33,48 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
         yield served
 
 
-def test_fetching_says_whose_it_is_and_prints_paths(
-    server: Loopback, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_download_prints_license_and_paths(server: Loopback, tmp_path: Path, cli: Cli) -> None:
     out = tmp_path / "out"
-    command = ["data", "tinyshakespeare", "--out", str(out), "--from", f"{server.base}/m"]
-    assert main(command) == 0
-    message = capsys.readouterr()
-    assert message.out == f"{out / 'input.txt'}\n"
-    assert "license: public domain, https://" in message.err
-    assert f"from {server.base}/m/tinyshakespeare/input.txt" in message.err
+    command = ("data", "tinyshakespeare", "--out", out, "--from", f"{server.base}/m")
+    printed = cli(*command)
+    assert printed.out == f"{out / 'input.txt'}\n"
+    assert "license: public domain, https://" in printed.err
+    assert f"from {server.base}/m/tinyshakespeare/input.txt" in printed.err
     assert (out / "input.txt").read_bytes() == TEXT
-    assert main(command) == 0  # again: nothing to fetch
-    assert capsys.readouterr().out == message.out
-    assert len(server.asked) == 1
+    assert cli(*command).out == printed.out
+    assert len(server.asked) == 1  # the second call downloads nothing
 
 
-def test_the_license_comes_before_the_first_request(
-    server: Loopback, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_license_is_printed_before_the_first_request(
+    server: Loopback, tmp_path: Path, cli: Cli
 ) -> None:
     server.tricks = [Trick(status=404)]
-    command = ["data", "tinyshakespeare", "--out", str(tmp_path), "--from", f"{server.base}/m"]
-    assert main(command) == 1
-    message = capsys.readouterr()
-    assert message.out == ""
-    assert message.err.index("license:") < message.err.index("got 404")
+    command = ("data", "tinyshakespeare", "--out", tmp_path, "--from", f"{server.base}/m")
+    printed = cli(*command, code=1)
+    assert printed.out == ""
+    assert printed.err.index("license:") < printed.err.index("got 404")
 
 
-def test_wrong_bytes_end_with_both_digests(
-    server: Loopback, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("digest", ["of the text", "of the catalog"])
+def test_wrong_bytes_are_reported_with_both_digests(
+    request: pytest.FixtureRequest, digest: str, tmp_path: Path, cli: Cli
 ) -> None:
-    wrong = TEXT[:-1] + b"?"
-    server.files["/m/tinyshakespeare/input.txt"] = wrong
-    command = ["data", "tinyshakespeare", "--out", str(tmp_path), "--from", f"{server.base}/m"]
-    assert main(command) == 1
-    message = capsys.readouterr()
-    for text in (TEXT, wrong):
-        assert hashlib.sha256(text).hexdigest() in message.err
-    assert message.out == ""
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_real_digest_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The catalog as it is: a text of the right size that is another is refused."""
     item = CATALOG["tinyshakespeare"].items[0]
+    wrong, expected = bytes(item.bytes), item.sha256
+    if digest == "of the text":
+        request.getfixturevalue("server")
+        wrong, expected = TEXT[:-1] + b"?", hashlib.sha256(TEXT).hexdigest()
     with loopback() as served:
-        served.files["/tinyshakespeare/input.txt"] = bytes(item.bytes)
-        command = ["data", "tinyshakespeare", "--out", str(tmp_path), "--from", served.base]
-        assert main(command) == 1
-    assert item.sha256 in capsys.readouterr().err
+        served.files["/tinyshakespeare/input.txt"] = wrong
+        printed = cli("data", "tinyshakespeare", "--out", tmp_path, "--from", served.base, code=1)
+    assert expected in printed.err and hashlib.sha256(wrong).hexdigest() in printed.err
+    assert printed.out == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
 def test_control_c_leaves_nothing(tmp_path: Path) -> None:
-    """In a process of its own: Ctrl-C while the server is silent."""
+    """Ctrl-C in another process while the server is silent."""
     item = CATALOG["tinyshakespeare"].items[0]
     with loopback() as served:
         served.files["/tinyshakespeare/input.txt"] = bytes(item.bytes)
@@ -103,20 +91,14 @@ def test_control_c_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [["data"], ["data", "--list"]])
-def test_the_list(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(command) == 0
-    table = capsys.readouterr().out
+def test_the_list(cli: Cli) -> None:
+    table = cli("data").out
+    assert table == cli("data", "--list").out
     assert "people" in table
     for corpus in CATALOG.values():
-        assert corpus.name in table
-        assert corpus.license.name in table
-        assert f"{corpus.bytes / 1e6:.1f} MB" in table
-
-
-def test_the_list_for_a_script(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
+        for cell in (corpus.name, corpus.license.name, f"{corpus.bytes / 1e6:.1f} MB"):
+            assert cell in table
+    listed = cli.json("data")
     assert {"people", "sentences"} <= {made["name"] for made in listed["made"]}
     assert [corpus["name"] for corpus in listed["public"]] == list(CATALOG)
     for corpus in listed["public"]:
@@ -125,23 +107,17 @@ def test_the_list_for_a_script(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
+    ("arguments", "messages"),
     [
-        ("multi30", "did you mean 'multi30k'?"),
-        ("Peple", "did you mean 'people'?"),
-        ("xyz", "`harken data` describes them"),
+        ("multi30", ["got 'multi30'", "did you mean 'multi30k'?"]),
+        ("Peple", ["got 'Peple'", "did you mean 'people'?"]),
+        ("xyz", ["got 'xyz'", "`harken data` describes them"]),
+        ("--json people", ["--json is for the list only"]),
     ],
 )
-def test_an_unknown_name(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", name, "--out", "nowhere"]) == 2
-    message = capsys.readouterr().err
-    assert f"got {name!r}" in message
-    assert hint in message
-
-
-def test_json_is_for_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "--json", "people", "--out", "nowhere"]) == 2
-    assert "--json is for the list only" in capsys.readouterr().err
+def test_wrong_names_of_data_sets(arguments: str, messages: list[str], cli: Cli) -> None:
+    line = cli.error("data", *arguments.split(), "--out", "nowhere")
+    assert all(message in line for message in messages)
 
 
 @pytest.mark.parametrize(
@@ -162,19 +138,15 @@ def test_each_corpus_has_its_own_options(
     assert message in capsys.readouterr().err
 
 
-def test_one_corpus_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_a_data_set(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["data", "people", "--help"])
     assert stop.value.code == 0
     assert "--biographies" in capsys.readouterr().out
 
 
-def test_made_corpora(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The two commands that scripts rely on."""
-    out = str(tmp_path / "p")
-    assert main(["data", "people", "--people", "31", "--biographies", "2", "--out", out]) == 0
-    out = str(tmp_path / "s")
-    assert main(["data", "sentences", "--sentences", "40", "--out", out]) == 0
-    paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(paths) > 3
-    assert all(path.is_file() for path in paths)
+def test_generated_data(tmp_path: Path, cli: Cli) -> None:
+    """The number of people is checked in test_commands.py."""
+    printed = cli("data", "sentences", "--sentences", 40, "--out", tmp_path / "s").out
+    paths = [Path(line) for line in printed.splitlines()]
+    assert len(paths) > 3 and all(path.is_file() for path in paths)

@@ -1,12 +1,11 @@
-"""`harken design`: figures on stdout, a picture where asked for, one sentence where it cannot."""
+"""`harken design`: JSON, table, figures and errors."""
 
-import json
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from harken.cli.main import main
+from command_line import Cli
 
 KINDS = {
     "shift": ["--offset", "3", "--length", "53", "--width", "26"],
@@ -19,28 +18,23 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_json_has_predicted_and_measured(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["design", kind, *KINDS[kind], "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+def test_json_has_predicted_and_measured_attention(kind: str, cli: Cli) -> None:
+    result = cli.json("design", kind, *KINDS[kind])
     assert result["kind"] == kind and result["sharpness"] > 0
     assert result["measured"] >= result["predicted"] - 1e-9
     if kind != "band":
         assert result["measured"] >= 0.99 - 1e-9
 
 
-def test_a_table_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["design", "shift", *KINDS["shift"], "--key-width", "4"]) == 0
-    out = capsys.readouterr().out
+def test_the_table_of_a_shift(cli: Cli) -> None:
+    out = cli("design", "shift", *KINDS["shift"], "--key-width", 4).out
     assert "largest length" in out and "pairs used" in out and "measured" in out
 
 
-def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures(tmp_path: Path, cli: Cli) -> None:
     for kind, ending in (("shift", "svg"), ("lookup", "png")):
         path = tmp_path / f"{kind}.{ending}"
-        assert main(["design", kind, *KINDS[kind], "--out", str(path), "--json"]) == 0
-        printed = capsys.readouterr()
-        assert str(path) in printed.err
-        json.loads(printed.out)
+        assert str(path) in cli("design", kind, *KINDS[kind], "--out", path).err
     svg = (tmp_path / "shift.svg").read_text(encoding="utf-8")
     assert svg.count("<svg") == 1 and "shift, 3 back" in svg and "target keys" in svg
     assert Image.open(tmp_path / "lookup.png").size[0] > 1000
@@ -59,9 +53,5 @@ def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["previous-match", "--symbols", "400", "--length", "2"], "no query has a target key"),
     ],
 )
-def test_bad_input_is_one_sentence(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["design", *arguments]) == 2
-    printed = capsys.readouterr()
-    assert message in printed.err and printed.err.count("\n") == 1 and not printed.out
+def test_wrong_options_of_design(arguments: list[str], message: str, cli: Cli) -> None:
+    assert message in cli.error("design", *arguments)

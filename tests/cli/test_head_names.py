@@ -1,6 +1,5 @@
 """One name for each head: the same in every command, in JSON, in Python and on the pages."""
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harken.cli.main import main
+from command_line import Cli
 from harken.errors import UserError
 from harken.inspection.ablation import mean_activations
 from harken.inspection.record import Selection, record
@@ -37,20 +36,14 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return untrained_run(load_recipe(RECIPE, [*sets, "search.max_tokens=5"]), folder / "run")
 
 
-def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
-    assert main(list(map(str, arguments))) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def heads_of(capsys: pytest.CaptureFixture[str], run: Path, out: Path, text: str) -> dict[str, Any]:
+def heads_of(cli: Cli, run: Path, out: Path, text: str) -> dict[str, Any]:
     """Every head as each command names it, sorted."""
-    seen = run_command(capsys, "inspect", run, text, "--json", "--out", out)["inputs"][0]["views"]
+    views = cli.json("inspect", run, text, "--out", out)["inputs"][0]["views"]
+    attentions = [layer for view in views for layer in view["attentions"]]
     result = {
-        "heads": run_command(capsys, "heads", run, "--inputs", "2", "--json")["heads"],
-        "inspect": [
-            head for view in seen for layer in view["attentions"] for head in layer["heads"]
-        ],
-        "ablate": run_command(capsys, "ablate", run, "--examples", "2", "--json")["parts"],
+        "heads": cli.json("heads", run, "--inputs", 2)["heads"],
+        "inspect": [head for layer in attentions for head in layer["heads"]],
+        "ablate": cli.json("ablate", run, "--examples", 2)["parts"],
     }
     return {
         command: sorted(({key: head[key] for key in KEYS} for head in heads), key=str)
@@ -60,14 +53,10 @@ def heads_of(capsys: pytest.CaptureFixture[str], run: Path, out: Path, text: str
 
 @pytest.mark.parametrize("kind", ["answer", "translate"])
 def test_a_head_has_one_name_in_every_command(
-    kind: str,
-    small_run: Path,
-    translator: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    kind: str, small_run: Path, translator: Path, tmp_path: Path, cli: Cli
 ) -> None:
     run = small_run if kind == "answer" else translator
-    result = heads_of(capsys, run, tmp_path, "the old duck walks .")
+    result = heads_of(cli, run, tmp_path, "the old duck walks .")
     assert result["heads"] == result["inspect"] == result["ablate"]
     heads = [HeadRef(head["module"], head["head"]) for head in result["heads"]]
     assert [head.to_json() for head in heads] == result["heads"]
@@ -128,13 +117,10 @@ def test_other_names_are_refused(text: str) -> None:
             parse_patterns(part, text)
 
 
-def test_pages_and_pictures_use_these_names(
-    translator: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    selected = ["--heads", "encoder.L2.H2,encoder.L1.H1,cross.L1.H3"]
-    arguments = ["inspect", str(translator), "the old duck walks .", "--out", str(tmp_path)]
-    assert main([*arguments, *selected]) == 0
-    files = [Path(line) for line in capsys.readouterr().out.splitlines()]
+def test_pages_and_figures_use_these_names(translator: Path, tmp_path: Path, cli: Cli) -> None:
+    options = ("--out", tmp_path, "--heads", "encoder.L2.H2,encoder.L1.H1,cross.L1.H3")
+    printed = cli("inspect", translator, "the old duck walks .", *options).out
+    files = [Path(line) for line in printed.splitlines()]
     texts = [path.read_text() for path in files if path.suffix in (".html", ".svg")]
     page, cross, encoder = texts
     named = set(re.findall(r'data-name="([^"]*)"', page))

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from command_line import Cli
 from harken.cli import inspect
-from harken.cli.main import main
 from harken.errors import Failure
 from harken.inspection.refs import HeadPattern
 from harken.inspection.store import open_recording
@@ -33,20 +33,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspect, "attention_files", lambda viewed, title: {"svg": title.encode()})
 
 
-def test_numbers_of_every_head(
-    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: None
-) -> None:
+@pytest.mark.usefixtures("quick")
+def test_numbers_of_every_head(small_run: Path, tmp_path: Path, cli: Cli) -> None:
     lines = tmp_path / "questions.txt"
     lines.write_text(f"Where was Bob born?\n\n{QUESTION}\n", encoding="utf-8")
     out = tmp_path / "out"
-    arguments = [QUESTION, "--file", str(lines), "--out", str(out), "--json", "--save"]
-    assert main(["inspect", str(small_run), *arguments]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert [item["input"] for item in result["inputs"]] == [
-        QUESTION,
-        "Where was Bob born?",
-        QUESTION,
-    ]
+    result = cli.json("inspect", small_run, QUESTION, "--file", lines, "--out", out, "--save")
+    inputs = [item["input"] for item in result["inputs"]]
+    assert inputs == [QUESTION, "Where was Bob born?", QUESTION]
     assert result["task"] == "answer"
     first, _, again = result["inputs"]
     assert first["views"] == again["views"]
@@ -74,9 +68,8 @@ def test_numbers_of_every_head(
                 assert weights[head["head"] - 1, row, at] == largest
 
 
-def test_only_chosen_layers_and_heads(
-    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: None
-) -> None:
+@pytest.mark.usefixtures("quick")
+def test_selected_layers_and_heads(small_run: Path, tmp_path: Path, cli: Cli) -> None:
     run = load(small_run)
     example = run.attention(QUESTION)
     assert example is not None
@@ -88,21 +81,17 @@ def test_only_chosen_layers_and_heads(
     assert (layer.name, layer.head_name(0), some.columns) == ("L2", "L2.H2", [2])
     figure = attention_page.attention_figure(some, "title")
     assert "L2.H2" in figure and "H1" not in figure
-    command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--json"]
-    assert main([*command, "--layers", "2", "--heads", "2"]) == 0
-    (view,) = json.loads(capsys.readouterr().out)["inputs"][0]["views"]
+    options = ("--out", tmp_path, "--layers", 2, "--heads", 2)
+    (view,) = cli.json("inspect", small_run, QUESTION, *options)["inputs"][0]["views"]
     (item,) = view["attentions"]
     assert (item["layer"], [head["head"] for head in item["heads"]]) == (2, [2])
 
 
-def test_a_truncated_input_is_reported_on_stderr(
-    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: None
-) -> None:
-    out = ["--out", str(tmp_path)]
-    assert main(["inspect", str(small_run), QUESTION, *out]) == 0
-    assert capsys.readouterr().err == ""
-    assert main(["inspect", str(small_run), "Where was " + "Ada " * 500 + "born?", *out]) == 0
-    (warning,) = capsys.readouterr().err.splitlines()
+@pytest.mark.usefixtures("quick")
+def test_a_truncated_input_is_reported_on_stderr(small_run: Path, tmp_path: Path, cli: Cli) -> None:
+    assert cli("inspect", small_run, QUESTION, "--out", tmp_path).err == ""
+    long = "Where was " + "Ada " * 500 + "born?"
+    (warning,) = cli("inspect", small_run, long, "--out", tmp_path).err.splitlines()
     assert "input truncated to 63 of " in warning
 
 
@@ -122,39 +111,28 @@ def test_a_truncated_input_is_reported_on_stderr(
         (["--file", "nowhere.txt"], "nowhere.txt"),
     ],
 )
-def test_what_is_refused(
-    small_run: Path,
-    tmp_path: Path,
-    arguments: list[str],
-    sentence: str,
-    capsys: pytest.CaptureFixture[str],
+def test_wrong_inputs_and_options(
+    small_run: Path, tmp_path: Path, arguments: list[str], sentence: str, cli: Cli
 ) -> None:
     out = tmp_path / "out"
-    assert main(["inspect", str(small_run), *arguments, "--out", str(out)]) == 2
-    printed = capsys.readouterr()
-    assert sentence in printed.err and printed.err.count("\n") == 1 and not printed.out
+    assert sentence in cli.error("inspect", small_run, *arguments, "--out", out)
     assert not out.exists()
 
 
-def test_what_stands_in_the_way_is_not_touched(
-    small_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], quick: None
-) -> None:
+@pytest.mark.usefixtures("quick")
+def test_other_files_are_not_overwritten(small_run: Path, tmp_path: Path, cli: Cli) -> None:
     there = tmp_path / "where-was-ada-born-1-record" / "letters.txt"
     there.parent.mkdir()
     there.write_text("mine", encoding="utf-8")
-    command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--save"]
-    assert main(command) == 2
-    assert "which is not a recording" in capsys.readouterr().err
+    printed = cli("inspect", small_run, QUESTION, "--out", tmp_path, "--save", code=2)
+    assert "which is not a recording" in printed.err
     assert there.read_text(encoding="utf-8") == "mine"
 
 
 def test_a_truncated_input_is_named_wherever_it_is_shown(
-    small_run: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    """On stderr, in JSON, on the page and its pictures, and in the report of the run."""
+    """On stderr, in JSON, on the page and its figures, and in the report of the run."""
     truncation = Truncation(kept=7, total=1234, part="first")
     attention, evaluate = AnswerPredictor.attention, AnswerPredictor.evaluate
 
@@ -171,9 +149,7 @@ def test_a_truncated_input_is_named_wherever_it_is_shown(
     monkeypatch.setattr(AnswerPredictor, "attention", cut)
     monkeypatch.setattr(AnswerPredictor, "evaluate", cut_first)
     message = "input truncated to 7 of 1,234 tokens (first)"
-    command = ["inspect", str(small_run), QUESTION, "--out", str(tmp_path), "--json"]
-    assert main(command) == 0
-    printed = capsys.readouterr()
+    printed = cli("inspect", small_run, QUESTION, "--out", tmp_path, "--json")
     (result,) = json.loads(printed.out)["inputs"]
     assert message in printed.err and result["truncation"]["total"] == 1234
     for path in map(Path, result["files"]):
@@ -184,7 +160,7 @@ def test_a_truncated_input_is_named_wherever_it_is_shown(
     assert page.count(message) == 3  # of the inputs, above the attention, next to the example
 
 
-def test_attention_that_is_no_number_is_told(small_run: Path) -> None:
+def test_attention_that_is_not_finite_is_an_error(small_run: Path) -> None:
     run: Any = load(small_run)
     example = run.attention(QUESTION)
     run.model.embedding.weight.data.fill_(float("nan"))

@@ -1,9 +1,8 @@
-"""`harken new`: a recipe for files, which trains as it is; files that will not do."""
+"""`harken new`: recipes for files, and errors for wrong files."""
 
 import gzip
 import json
 import re
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from command_line import Cli
 from harken import config
 from harken.cli.main import main
 from harken.recipe import TASKS, Recipe, load_recipe
 from harken.synthetic.recordings import write_wav
 from harken.tasks.transcribe_predictor import TranscribeRecipe
 from small_files import FILES, SMALL, sentence, write_files
-
-New = Callable[..., Path]
 
 
 @pytest.fixture
@@ -28,26 +26,13 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line on stderr; nothing was written."""
-    assert main(["new", *arguments]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    (line,) = printed.err.splitlines()
-    assert not Path("recipe.toml").exists()
-    return line
-
-
 CALLS = [(task, call) for task in TASKS for call in TASKS[task].layout.calls]
 
 
 @pytest.mark.parametrize(("task", "call"), CALLS)
-def test_every_call_of_the_help_gives_a_recipe(
-    desk: Path, task: str, call: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It loads, reads its files with as many examples as it says, and is what was asked for."""
-    assert main(["new", task, *call.split()]) == 0
-    printed = capsys.readouterr()
+def test_every_call_of_the_help_writes_a_recipe(desk: Path, task: str, call: str, cli: Cli) -> None:
+    """The recipe names the files, and its comments have the numbers of examples."""
+    printed = cli("new", task, *call.split())
     assert printed.out == "recipe.toml\n"
     assert printed.err == "next: harken train recipe.toml\n"
     text = (desk / "recipe.toml").read_text()
@@ -156,7 +141,7 @@ def test_the_size_of_pictures_is_that_of_their_array(desk: Path) -> None:
     assert (pictures.columns, pictures.rows, pictures.channels) == (14, 10, 1)
 
 
-def test_a_share_can_be_chosen(desk: Path) -> None:
+def test_the_share_of_the_dev_split(desk: Path) -> None:
     assert main(["new", "tag", "train.conllu", "--dev", "0.25", "--out", "sub/r.toml"]) == 0
     text = (desk / "sub" / "r.toml").read_text()
     assert 'train = "../train.conllu"    # 14 sentences kept\n' in text
@@ -180,10 +165,11 @@ def test_the_language_of_a_translation_is_in_its_name(
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        (
-            "answer texts.txt",
-            "expected 2 or 3 or 4 files, got 1; call `harken new answer texts.txt",
-        ),
+        ("answer texts.txt", "expected 2 or 3 or 4 files, got 1; call `harken new answer texts"),
+        ("tag", " or ".join(f"`harken new tag {call}`" for call in TASKS["tag"].layout.calls)),
+        ("tga x", "; did you mean 'tag'?"),
+        ("answer bad-byte.txt train.tsv", "bad-byte.txt:24: invalid byte 0xe9"),
+        ("lm text.txt --out mine.toml", "the file exists already"),
         ("tag train.conllu dev.conllu test.conllu text.txt", "expected 1 or 2 or 3 files, got 4"),
         ("tag train.conllu dev.conllu --dev 0.1", "got both (dev.conllu)"),
         ("lm -", "-: expected a file that the recipe can name, got stdin"),
@@ -201,9 +187,9 @@ def test_the_language_of_a_translation_is_in_its_name(
         ("translate train.en labels.txt", "labels.txt: expected translations, got labels (2 "),
     ],
 )
-def test_files_that_will_not_do(
-    desk: Path, arguments: str, shown: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_files_and_options(desk: Path, arguments: str, shown: str, cli: Cli) -> None:
+    (desk / "mine.toml").write_text("mine")
+    (desk / "bad-byte.txt").write_bytes(FILES["texts.txt"].encode() + b"caf\xe9\n")
     (desk / "empty.txt").write_text("\n \n")
     (desk / "one.txt").write_text("one line\none line\n")
     labels = [("good", "bad")[number % 2] for number in range(31)]
@@ -211,32 +197,16 @@ def test_files_that_will_not_do(
     (desk / "labels.tsv").write_text("".join(rows))
     (desk / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
     (desk / "words.tsv").write_text("swim\tVERB\n" * 600)
-    assert shown in refused(capsys, *arguments.split())
+    assert shown in cli.error("new", *arguments.split())
+    assert not (desk / "recipe.toml").exists() and (desk / "mine.toml").read_text() == "mine"
 
 
-def test_translations_too_short_for_bleu_are_mentioned(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_translations_too_short_for_bleu_are_mentioned(desk: Path, cli: Cli) -> None:
     pairs = (f"who is {number}?\tnumber {number}\n" for number in range(30))
     (desk / "answers.tsv").write_text("".join(pairs))
-    assert main(["new", "translate", "answers.tsv"]) == 0
-    note, following = capsys.readouterr().err.splitlines()
+    note, following = cli("new", "translate", "answers.tsv").err.splitlines()
     assert "100% of the translations in answers.tsv have fewer than 4 words" in note
     assert following == "next: harken train recipe.toml"
-
-
-def test_a_bad_byte_far_down_is_found_before_training(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    contents = FILES["texts.txt"].encode()
-    (desk / "texts.txt").write_bytes(contents + b"caf\xe9\n")
-    assert "texts.txt:24: invalid byte 0xe9" in refused(capsys, "answer", "texts.txt", "train.tsv")
-
-
-def test_nothing_is_overwritten(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (desk / "mine.toml").write_text("mine")
-    assert "the file exists already" in refused(capsys, "lm", "text.txt", "--out", "mine.toml")
-    assert (desk / "mine.toml").read_text() == "mine"
 
 
 ASKED = {"tag": "they swim", "fill": "they ___ here", "lm": "they", "translate": "they swim"}
@@ -249,84 +219,46 @@ OTHER = {
 
 
 @pytest.mark.parametrize("task", ["tag", "fill", "lm", "translate"])
-def test_from_files_to_predictions(
-    desk: Path, task: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """new, train, evaluate, predict as a script calls them."""
-
-    def shown(*arguments: str) -> Any:
-        assert main([*arguments, "--json"]) == 0
-        return json.loads(capsys.readouterr().out)
-
+def test_new_train_evaluate_and_predict(desk: Path, task: str, cli: Cli) -> None:
     files = next(call for call in reversed(TASKS[task].layout.calls) if "test" not in call)
-    assert main(["new", task, *files.split()]) == 0
-    capsys.readouterr()
+    cli("new", task, *files.split())
     sets = [part for item in SMALL[task] for part in ("--set", item)]
-    trained = shown("train", "recipe.toml", *sets, "--run", "run")
-    assert trained["task"] == task
-    assert trained["n"] > 0
+    trained = cli.json("train", "recipe.toml", *sets, "--run", "run")
+    assert trained["task"] == task and trained["n"] > 0
     for figure in trained["metrics"].values():
         if figure["low"] is not None:
             assert figure["low"] <= figure["value"] <= figure["high"]
-    assert shown("evaluate", "run", "--split", "dev") == trained
-    assert (
-        shown("evaluate", "run", *OTHER[task].split())["metrics"].keys()
-        == trained["metrics"].keys()
-    )
-    assert main(["evaluate", "run"]) == 0
-    printed = capsys.readouterr().out
+    assert cli.json("evaluate", "run", "--split", "dev") == trained
+    other = cli.json("evaluate", "run", *OTHER[task].split())
+    assert other["metrics"].keys() == trained["metrics"].keys()
+    printed = cli("evaluate", "run").out
     for name in trained["metrics"]:
         assert f" {name.replace('_', ' ')}" in printed
 
     (desk / "asked.txt").write_text(f"{ASKED[task]}\n\n{ASKED[task]}\n")
-    predictions = shown("predict", "run", "asked.txt")["predictions"]
+    predict = ("predict", "run", "asked.txt")
+    predictions = cli.json(*predict)["predictions"]
     assert [item["input"] for item in predictions] == [ASKED[task], "", ASKED[task]]
     assert 0 < predictions[0]["confidence"] <= 1
-    assert main(["predict", "run", "asked.txt"]) == 0
-    assert len(capsys.readouterr().out.split("\n")) == 4
+    assert len(cli(*predict).out.split("\n")) == 4
     if task == "tag":
         tags = predictions[0]["output"].split()
         tokens = predictions[0]["tokens"]
         assert [token["token"] for token in tokens] == ["they", "swim"]
         assert [token["tag"] for token in tokens] == tags
-        assert tokens[0]["score"] * tokens[1]["score"] == pytest.approx(
-            predictions[0]["confidence"]
-        )
-        assert "predicts one tag per word" in refused_predict(capsys, "--nbest", "2")
+        product = tokens[0]["score"] * tokens[1]["score"]
+        assert product == pytest.approx(predictions[0]["confidence"])
+        assert "predicts one tag per word" in cli.error(*predict, "--nbest", 2)
     else:
         ranked = () if task == "fill" else ("--length-penalty", "0")  # by probability alone
-        several = shown("predict", "run", "asked.txt", "--nbest", "3", *ranked)
-        first, nothing, _ = several["predictions"]
+        first, blank, _ = cli.json(*predict, "--nbest", 3, *ranked)["predictions"]
         logs = [item["log_probability"] for item in first["nbest"]]
-        assert len(logs) == 3
-        assert logs == sorted(logs, reverse=True)
-        assert nothing["nbest"] == []
+        assert len(logs) == 3 and logs == sorted(logs, reverse=True)
+        assert blank["nbest"] == []
     if task in ("tag", "fill"):
-        message = refused_predict(capsys, "--beam", "2")
+        message = cli.error(*predict, "--beam", 2)
         assert message == f"harken: --beam: task {task!r} does not search; leave out --beam"
     else:
-        assert main(["predict", "run", "asked.txt", "--beam", "3", "--max-tokens", "5"]) == 0
-        capsys.readouterr()
-        again = [
-            shown("predict", "run", "asked.txt", "--temperature", "2", "--seed", seed)
-            for seed in ("1", "1", "2")
-        ]
+        cli(*predict, "--beam", 3, "--max-tokens", 5)
+        again = [cli.json(*predict, "--temperature", 2, "--seed", seed) for seed in (1, 1, 2)]
         assert again[0] == again[1] != again[2]
-
-
-def refused_predict(capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    assert main(["predict", "run", "asked.txt", *options]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
-
-
-def test_a_misspelled_task_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["new", "tga", "x"]) == 2
-    line = capsys.readouterr().err
-    assert "TASK: unknown value 'tga'" in line and "did you mean 'tag'?" in line
-
-
-def test_a_task_without_files_lists_its_calls(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["new", "tag"]) == 2
-    line = capsys.readouterr().err
-    assert all(f"`harken new tag {call}`" in line for call in TASKS["tag"].layout.calls)

@@ -1,23 +1,17 @@
 """`harken patch` on a run of questions and answers."""
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from command_line import Cli
 from harken.api.inspection import patch
-from harken.cli.main import main
 from harken.inspection.refs import HeadRef
 from harken.run import load
 
 CLEAN, CORRUPTED = "Where was Ann Low born?", "Where was Bob Low born?"
-
-
-def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    code = main(["patch", *map(str, arguments)])
-    message = capsys.readouterr()
-    return code, message.out, message.err
 
 
 def prompt(run: Path, text: str) -> torch.Tensor:
@@ -28,10 +22,8 @@ def prompt(run: Path, text: str) -> torch.Tensor:
     return prompts[0]
 
 
-def test_shares_are_those_of_python(small_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = call(capsys, small_run, CLEAN, CORRUPTED, "--json")
-    assert code == 0
-    message = json.loads(out)
+def test_shares_are_those_of_the_python_api(small_run: Path, cli: Cli) -> None:
+    message = cli.json("patch", small_run, CLEAN, CORRUPTED)
     texts = [prompt(small_run, text) for text in (CLEAN, CORRUPTED)]
     expected = patch(load(small_run).model, *texts)
     shares = dict(zip(expected.parts, expected.shares.tolist(), strict=True))
@@ -44,22 +36,16 @@ def test_shares_are_those_of_python(small_run: Path, capsys: pytest.CaptureFixtu
     assert order == sorted(order, reverse=True)
 
 
-def test_texts_of_different_lengths_are_refused(
-    small_run: Path, capsys: pytest.CaptureFixture[str]
+def test_layers_as_a_table(small_run: Path, cli: Cli) -> None:
+    printed = cli("patch", small_run, CLEAN, CORRUPTED, "--what", "layers")
+    labels = [line.split()[0] for line in printed.out.splitlines() if "%" in line]
+    assert sorted(labels) == ["L1", "L2"]
+    assert "clean (predicts" in printed.err
+
+
+def test_other_lengths_and_other_models_are_errors(
+    small_run: Path, untrained_run: Callable[[str], Path], cli: Cli
 ) -> None:
-    code, _, err = call(capsys, small_run, CLEAN, CLEAN + " Or when?")
-    assert code == 2 and "expected as many tokens as" in err
-
-
-def test_layers_as_a_table(small_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = call(capsys, small_run, CLEAN, CORRUPTED, "--what", "layers")
-    assert code == 0
-    assert sorted(line.split()[0] for line in out.splitlines() if "%" in line) == ["L1", "L2"]
-    assert "clean (predicts" in err
-
-
-def test_a_model_that_writes_no_next_token_is_refused(
-    untrained_run: object, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = call(capsys, untrained_run("tag"), "a", "b")  # type: ignore[operator]
-    assert code == 2 and "the model has no attention" in err
+    longer = CLEAN + " Or when?"
+    assert "expected as many tokens as" in cli.error("patch", small_run, CLEAN, longer)
+    assert "the model has no attention" in cli.error("patch", untrained_run("tag"), "a", "b")

@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harken.cli.main import main
+from command_line import Cli
 from harken.synthetic.scenes import ScenesConfig, drawn, held_out_pairs
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Path]:
-    assert main(["data", "scenes", *map(str, arguments)]) == 0
-    return [Path(line) for line in capsys.readouterr().out.splitlines()]
+def scenes(cli: Cli, *arguments: object) -> list[Path]:
+    return [Path(line) for line in cli("data", "scenes", *arguments).out.splitlines()]
 
 
 def captions(path: Path) -> list[str]:
@@ -20,9 +19,9 @@ def captions(path: Path) -> list[str]:
     return [json.loads(line)["caption"] for line in lines]
 
 
-def test_drawn_scenes_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_the_default_scenes(tmp_path: Path, cli: Cli) -> None:
     out = tmp_path / "out"
-    paths = printed(capsys, "--scenes", 13, "--out", out)
+    paths = scenes(cli, "--scenes", 13, "--out", out)
     names = ["train.jsonl", "dev.jsonl", "test.jsonl", "train.npz", "dev.npz", "test.npz"]
     assert paths == [out / name for name in (*names, "examples")]
     assert [len(captions(path)) for path in paths[:3]] == [11, 1, 1]
@@ -30,21 +29,9 @@ def test_drawn_scenes_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     np.testing.assert_array_equal(images[10], drawn(ScenesConfig(), "train", 10).picture)
 
 
-def test_every_option_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = (
-        "--size",
-        37,
-        "--min-shapes",
-        2,
-        "--max-shapes",
-        2,
-        "--noise",
-        0,
-        "--new-pairs",
-        "--seed",
-        5,
-    )
-    train, _, test, images, *_ = printed(capsys, "--scenes", 23, *options, "--out", tmp_path)
+def test_every_option_of_scenes(tmp_path: Path, cli: Cli) -> None:
+    options = "--scenes 23 --size 37 --min-shapes 2 --max-shapes 2 --noise 0 --new-pairs --seed 5"
+    train, _, test, images, *_ = scenes(cli, *options.split(), "--out", tmp_path)
     config = ScenesConfig(
         scenes=23, size=37, min_shapes=2, max_shapes=2, noise=0, new_pairs=True, seed=5
     )
@@ -66,10 +53,8 @@ def test_every_option_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (("--max-shapes", "9"), "maximum <= 4"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(
-    options: tuple[str, str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_values_out_of_range(
+    options: tuple[str, str], sentence: str, tmp_path: Path, cli: Cli
 ) -> None:
-    assert main(["data", "scenes", *options, "--out", str(tmp_path / "out")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert sentence in line
+    assert sentence in cli.error("data", "scenes", *options, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()

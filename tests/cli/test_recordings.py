@@ -1,11 +1,11 @@
-"""`harken data speech`, `manifest` and `joined` as a script calls them."""
+"""`harken data speech`, `manifest` and `joined`."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from harken.cli.main import main
+from command_line import Cli
 from harken.formats.manifest import read_utterances
 from harken.synthetic.recordings import write_wav
 
@@ -26,64 +26,45 @@ def recordings(tmp_path: Path) -> Path:
     return folder
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Path]:
-    assert main(["data", *map(str, arguments)]) == 0
-    return [Path(line) for line in capsys.readouterr().out.splitlines()]
+def written(cli: Cli, *arguments: object) -> list[Path]:
+    return [Path(line) for line in cli("data", *arguments).out.splitlines()]
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main(["data", *map(str, arguments)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
-
-
-def test_names_of_files_become_manifests_kept_apart_by_a_glob(
-    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_manifest_from_file_names_with_splits_by_glob(
+    recordings: Path, tmp_path: Path, cli: Cli
 ) -> None:
-    options = ("--pattern", PATTERN, "--words", "digits")
-    out = tmp_path / "out"
-    train, dev, test = printed(
-        capsys,
-        "manifest",
-        recordings,
-        *options,
-        "--test",
-        "*_1.wav",
-        "--dev",
-        "*_cyd_*",
-        "--out",
-        out,
-    )
-    result = {path.stem: read_utterances(path) for path in (train, dev, test)}
-    assert {name: len(some) for name, some in result.items()} == {"train": 6, "dev": 3, "test": 9}
+    options = ("--pattern", PATTERN, "--words", "digits", "--out", tmp_path / "out")
+    globs = ("--test", "*_1.wav", "--dev", "*_cyd_*")
+    paths = written(cli, "manifest", recordings, *options, *globs)
+    result = {path.stem: read_utterances(path) for path in paths}
+    sizes = {name: len(utterances) for name, utterances in result.items()}
+    assert sizes == {"train": 6, "dev": 3, "test": 9}
     assert {item.text for item in result["test"]} == {"zero", "one", "seven"}
     assert {item.speaker for item in result["dev"]} == {"cyd"}
     assert all(item.audio.name.endswith("_1.wav") for item in result["test"])
 
 
-def test_the_last_in_order_can_be_kept_apart(
-    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_last_names_are_the_test_split(recordings: Path, tmp_path: Path, cli: Cli) -> None:
     options = ("--pattern", PATTERN, "--test-last", 6, "--out", tmp_path / "out")
-    _, test = printed(capsys, "manifest", recordings, *options)
+    _, test = written(cli, "manifest", recordings, *options)
     assert {item.text for item in read_utterances(test)} == {"7"}
 
 
-def test_words_between_marks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_separated_words_of_a_name(tmp_path: Path, cli: Cli) -> None:
     folder = tmp_path / "yesno"
     folder.mkdir()
     write_wav(folder / "0_1_1.wav", np.zeros(800, dtype=np.float32), 8000)
     options = ("--pattern", "{text}.wav", "--split", "_", "--words", "1=yes,0=no")
-    (train,) = printed(capsys, "manifest", folder, *options, "--out", tmp_path / "out")
+    (train,) = written(cli, "manifest", folder, *options, "--out", tmp_path / "out")
     assert [item.text for item in read_utterances(train)] == ["no yes yes"]
 
 
-def test_joined_words_have_times_and_speakers_of_their_own(
-    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_joined_words_have_times_and_different_speakers_by_split(
+    recordings: Path, tmp_path: Path, cli: Cli
 ) -> None:
     options = ("--pattern", PATTERN, "--words", "digits", "--sentences", 20)
     speakers = ("--test-speakers", "ann", "--dev-speakers", "bob", "--out", tmp_path / "out")
-    parts = printed(capsys, "joined", recordings, *options, *speakers)
+    parts = written(cli, "joined", recordings, *options, *speakers)
     for part, speaker in zip(parts, ("cyd", "bob", "ann"), strict=True):
         for item in read_utterances(part):
             assert item.speaker == speaker
@@ -91,10 +72,9 @@ def test_joined_words_have_times_and_speakers_of_their_own(
             assert 3 <= len(item.words) <= 7
 
 
-def test_made_words_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    parts = printed(
-        capsys, "speech", "--utterances", 10, "--speakers", 5, "--out", tmp_path / "out"
-    )
+def test_synthetic_speech(tmp_path: Path, cli: Cli) -> None:
+    options = ("--utterances", 10, "--speakers", 5, "--out", tmp_path / "out")
+    parts = written(cli, "speech", *options)
     assert [len(read_utterances(part)) for part in parts] == [8, 1, 1]
 
 
@@ -111,13 +91,9 @@ def test_made_words_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ((), "expected a folder of Kaldi"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(
-    options: tuple[str, ...],
-    sentence: str,
-    recordings: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+def test_wrong_options_of_manifest(
+    options: tuple[str, ...], sentence: str, recordings: Path, tmp_path: Path, cli: Cli
 ) -> None:
     out = tmp_path / "out"
-    assert sentence in refused(capsys, "manifest", recordings, *options, "--out", out)
+    assert sentence in cli.error("data", "manifest", recordings, *options, "--out", out)
     assert not out.exists()

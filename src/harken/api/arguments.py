@@ -17,17 +17,14 @@ def checked_config(kind: type[C], table: Mapping[str, Any], where: str) -> C:
     try:
         return config.loads(kind, text, name=where, base=Path())
     except UserError as error:
-        place, _, message = error.message.partition(": ")
-        raise UserError(
-            f"{place.rpartition(':')[0]}: {message}", fix=error.fix.replace("recipe", "arguments")
-        ) from None
+        place, _, message = error.message.partition(": ")  # the place is where:line
+        problem = f"{place.rpartition(':')[0]}: {message}"
+        raise UserError(problem, fix=error.fix.replace("recipe", "arguments")) from None
 
 
 def check_whole(where: str, **numbers: tuple[object, int]) -> None:
     """Raise unless each value is an integer that is not below its minimum."""
     for name, (number, minimum) in numbers.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < minimum:
-            raise UserError(
-                f"{where}: {name}: expected an integer from {minimum}, got {number!r}",
-                fix=f"change {name}",
-            )
+            problem = f"{where}: {name}: expected an integer from {minimum}, got {number!r}"
+            raise UserError(problem, fix=f"change {name}")

@@ -42,19 +42,15 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
     try:
         module = model.get_submodule(name)
     except AttributeError:
-        raise UserError(
-            f"{name!r}: no such module in {type(model).__name__}",
-            fix="print the paths with model.named_modules()",
-        ) from None
+        problem = f"{name!r}: no such module in {type(model).__name__}"
+        raise UserError(problem, fix="print the paths with model.named_modules()") from None
     if head is not None:
         check_whole("harken.ablate", head=(head, 1))
         if isinstance(module, MultiHead) or not has_attention(model):
             part: ModelPart = HeadRef(name, head)
         else:
-            raise UserError(
-                f"{name!r} is a {type(module).__name__}, which has no heads",
-                fix="pass the path of an attention, such as records[0].name of harken.record",
-            )
+            problem = f"{name!r} is a {type(module).__name__}, which has no heads"
+            raise UserError(problem, fix="pass the path of an attention, as in records[0].name")
     elif isinstance(module, MultiHead):
         part = AttentionRef(name)
     elif isinstance(module, Block) or name in layer_names(model):
@@ -91,13 +87,10 @@ def heads(model: nn.Module, inputs: Any) -> list[HeadSummary]:
     """
     check_module(model)
     listed = [inputs] if isinstance(inputs, Tensor | Mapping) else inputs
-    is_list = isinstance(listed, Iterable) and not isinstance(listed, str)
-    batches = list(listed) if is_list else []
-    if not batches:
-        raise UserError(
-            f"inputs: expected a tensor, keyword arguments, or a list of these, got {inputs!r}",
-            fix="pass for example a tensor of tokens",
-        )
+    batches = list(listed) if isinstance(listed, Iterable) else []
+    if not batches or not all(isinstance(batch, Tensor | Mapping) for batch in batches):
+        problem = f"inputs: expected a tensor, keyword arguments or a list of these, got {inputs!r}"
+        raise UserError(problem, fix="pass for example a tensor of tokens")
     return list(analyze_heads(model, [_head_input(model, batch) for batch in batches]).heads)
 
 
@@ -134,35 +127,27 @@ def patch(
     check_module(model)
     for name, tokens in (("clean", clean), ("corrupted", corrupted)):
         if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.is_floating_point():
-            raise UserError(
-                f"{name}: expected tokens (batch, time), got {tokens!r}",
-                fix="pass a tensor of integers",
-            )
+            problem = f"{name}: expected tokens (batch, time), got {tokens!r}"
+            raise UserError(problem, fix="pass a tensor of integers")
     name, measure = "metric", metric
     if measure is None:
         with torch.inference_mode():
             ends = [logits_of(model(tokens), tokens)[:, -1] for tokens in (clean, corrupted)]
         chosen = next_token_metric(*ends)
         name, measure = chosen.name, lambda output: chosen(logits_of(output, clean)[:, -1])
+    refs: Sequence[Any] = parts
     if parts == "layers":
-        chosen_parts: Sequence[Any] = [LayerRef(path) for path in layer_names(model)]
+        refs = [LayerRef(path) for path in layer_names(model)]
     elif parts == "heads":
-        chosen_parts = _head_refs(model, clean)
+        refs = _head_refs(model, clean)
     elif isinstance(parts, str):
-        raise UserError(
-            f"parts: expected 'heads', 'layers' or a list, got {parts!r}", fix="choose one"
-        )
-    else:
-        chosen_parts = parts
-    return patch_parts(
-        model,
-        clean,
-        corrupted,
-        lambda tokens: measure(model(tokens)),
-        chosen_parts,
-        by_position=by_position,
-        name=name,
-    )
+        problem = f"parts: expected 'heads', 'layers' or a list, got {parts!r}"
+        raise UserError(problem, fix="choose one")
+
+    def run(tokens: Tensor) -> Tensor:
+        return measure(model(tokens))
+
+    return patch_parts(model, clean, corrupted, run, refs, by_position=by_position, name=name)
 
 
 def _zeros(output: Any) -> Any:
@@ -172,23 +157,16 @@ def _zeros(output: Any) -> Any:
     first = first_tensor(output)
     if isinstance(output, tuple) and first is not None:
         return tuple(torch.zeros_like(first) if part is first else part for part in output)
-    raise UserError(
-        f"expected a module that returns a tensor or a tuple, got {type(output).__name__}",
-        fix="pass the path of a module inside it",
-    )
+    problem = f"expected a module that returns a tensor or a tuple, got {type(output).__name__}"
+    raise UserError(problem, fix="pass the path of a module inside it")
 
 
-def _head_input(model: nn.Module, batch: Any) -> HeadInput:
+def _head_input(model: nn.Module, batch: Tensor | Mapping[str, Any]) -> HeadInput:
     if isinstance(batch, Tensor):
         return HeadInput(lambda: model(batch))
-    if isinstance(batch, Mapping):
-        mask = batch.get("attention_mask")
-        present = mask.bool().cpu() if isinstance(mask, Tensor) and mask.dim() == 2 else None
-        return HeadInput(lambda: model(**batch), present)
-    raise UserError(
-        f"inputs: expected tensors or mappings of keyword arguments, got {type(batch).__name__}",
-        fix="pass for example a tensor of tokens",
-    )
+    mask = batch.get("attention_mask")
+    present = mask.bool().cpu() if isinstance(mask, Tensor) and mask.dim() == 2 else None
+    return HeadInput(lambda: model(**batch), present)
 
 
 def _head_refs(model: nn.Module, tokens: Tensor) -> list[HeadRef]:

@@ -98,11 +98,9 @@ class SelfAttention(nn.Module):
     def forward(self, inputs: Tensor, present: Tensor | None = None) -> Tensor:
         """Attend; `present` (batch, time) is false at padding, which is masked."""
         if inputs.dim() != 3 or inputs.shape[2] != self.width:
-            raise UserError(
-                f"harken.MultiHead: expected inputs of shape (batch, time, {self.width}), got "
-                f"{tuple(inputs.shape)}",
-                fix="change the inputs or the width",
-            )
+            shapes = f"(batch, time, {self.width}), got {tuple(inputs.shape)}"
+            problem = f"harken.MultiHead: expected inputs of shape {shapes}"
+            raise UserError(problem, fix="change the inputs or the width")
         slots = torch.arange(inputs.shape[1], device=inputs.device)[None]
         mask: Mask = CAUSAL if self.causal else NO_MASK
         if present is not None and self.causal:

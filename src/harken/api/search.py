@@ -1,7 +1,8 @@
 """Greedy search, beam search and sampling with any model."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -56,33 +57,30 @@ def search(
     where = "harken.search"
     check_whole(where, end=(end, 0), max_tokens=(max_tokens, 1), nbest=(nbest, 1))
     if not callable(model):
-        raise UserError(
-            f"{where}: expected a module or a function, got {type(model).__name__}",
-            fix="pass a function from tokens to logits",
-        )
-    if attention:
-        check_module(model)
+        problem = f"{where}: expected a module or a function, got {type(model).__name__}"
+        raise UserError(problem, fix="pass a function from tokens to logits")
     given: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "seed": seed}
     given |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     given = {name: value for name, value in given.items() if value is not None}
     config = checked_config(SearchConfig, given, where)
     rows = _token_rows(prompts)
     stepper: Any = LMStepper(model) if isinstance(model, GPT) else FunctionStepper(model)
+    search_rows: Callable[..., Any] = partial(generate, stepper)
+    if attention:
+        check_module(model)
+        search_rows = partial(search_with_attention, stepper, cast(nn.Module, model))
     if isinstance(model, GPT):
         _check_limits(model, rows, end, max_tokens)
-    device = prompts.device if isinstance(prompts, Tensor) else _device(model)
+    weights = model.parameters() if isinstance(model, nn.Module) else iter(())
+    tensor = prompts if isinstance(prompts, Tensor) else next(weights, None)
+    device = None if tensor is None else tensor.device
+    options = {"search": config, "end": end, "max_tokens": max_tokens, "nbest": nbest}
     hypotheses: list[Any] = [None] * len(rows)
     for length in sorted({len(row) for row in rows}):  # a batch per length needs no padding
         indices = [index for index, row in enumerate(rows) if len(row) == length]
         tokens = torch.tensor([rows[index] for index in indices], device=device)
         present = torch.ones_like(tokens, dtype=torch.bool)
-        options: dict[str, Any] = {"search": config, "end": end, "max_tokens": max_tokens}
-        options |= {"nbest": nbest, "keys": [(index,) for index in indices]}
-        if attention:
-            assert isinstance(model, nn.Module)
-            results: Any = search_with_attention(stepper, model, tokens, present, **options)
-        else:
-            results = generate(stepper, tokens, present, **options)
+        results = search_rows(tokens, present, keys=[(index,) for index in indices], **options)
         for index, result in zip(indices, results, strict=True):
             hypotheses[index] = result
     return hypotheses
@@ -96,10 +94,8 @@ def _token_rows(prompts: Any) -> list[list[int]]:
         valid = valid and isinstance(row, Sequence) and len(row) > 0
         valid = valid and all(type(token) is int and token >= 0 for token in row)
     if not valid:
-        raise UserError(
-            f"prompts: expected rows of one or more tokens (integers), got {str(prompts)[:60]}",
-            fix="pass for example [[5, 3, 9]]",
-        )
+        problem = f"prompts: expected rows of one or more integers, got {str(prompts)[:60]}"
+        raise UserError(problem, fix="pass for example [[5, 3, 9]]")
     return [list(row) for row in rows]
 
 
@@ -107,10 +103,8 @@ def _check_limits(model: GPT, rows: Sequence[Sequence[int]], end: int, max_token
     vocabulary = model.embedding.num_embeddings
     largest = max(end, *map(max, rows)) if rows else end
     if largest >= vocabulary:
-        raise UserError(
-            f"prompts and end: expected tokens below {vocabulary} (vocabulary size), got {largest}",
-            fix="use the tokenizer of the model",
-        )
+        problem = f"prompts, end: expected tokens below {vocabulary} (vocabulary), got {largest}"
+        raise UserError(problem, fix="use the tokenizer of the model")
     longest = max(map(len, rows), default=0)
     if longest + max_tokens - 1 > model.max_length:
         raise UserError(
@@ -118,8 +112,3 @@ def _check_limits(model: GPT, rows: Sequence[Sequence[int]], end: int, max_token
             f"{longest} tokens (the model accepts {model.max_length}), got {max_tokens}",
             fix="shorten the prompts, or generate fewer tokens",
         )
-
-
-def _device(model: object) -> torch.device | None:
-    weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-    return None if weight is None else weight.device

@@ -8,10 +8,10 @@ from harken.cli.output import json_or_table, remark, value_and_interval
 from harken.errors import UserError
 from harken.measure.ablation_study import AblatedPart, ablation_study
 from harken.measure.interval import format_difference, format_difference_interval
-from harken.run import Run, load
+from harken.run import load
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Print a row for every part, the largest effect first."""
 
     def show(number: int, total: int, metric: str, ablated: AblatedPart) -> None:
@@ -24,7 +24,11 @@ def run(options: argparse.Namespace) -> int:
     if how == "resample" and examples < 2:
         raise UserError(f"--examples: expected 2 or more, got {examples}", fix="use more")
     files = data_files(options)
-    loaded = _greedy(load(options.folder, options.device))
+    loaded = load(options.folder, options.device)
+    if (search := loaded.search) is not None:
+        # In a beam, `resample` would often pick another hypothesis of the same input.
+        greedy = replace(search, beam=1, temperature=None, top_k=None, top_p=None)
+        loaded = loaded.searching(greedy)
     examples = loaded.examples(options.split or "dev", files)[:examples]
     study = ablation_study(
         loaded.model,
@@ -51,12 +55,3 @@ def run(options: argparse.Namespace) -> int:
     record |= {"metric": study.metric, "whole": asdict(study.whole), "parts": parts}
     header = ("without", study.metric.replace("_", " "), "difference", "95 % interval", "p")
     json_or_table(options, record, header, rows)
-    return 0
-
-
-def _greedy(loaded: Run) -> Run:
-    """Use greedy search: in a beam, `resample` would often pick another row of the same input."""
-    if loaded.search is None:
-        return loaded
-    greedy = replace(loaded.search, beam=1, temperature=None, top_k=None, top_p=None)
-    return loaded.searching(greedy)

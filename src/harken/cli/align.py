@@ -15,21 +15,17 @@ from harken.run import Run, load
 from harken.tasks.translate import TranslateRecipe, max_lengths
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Print a row for every head, every layer and all of them."""
     if not 0 < options.min_weight <= 1:
-        raise UserError(
-            f"--min-weight: expected more than 0 and at most 1, got {options.min_weight}",
-            fix="choose another number",
-        )
+        problem = f"--min-weight: expected more than 0 and at most 1, got {options.min_weight}"
+        raise UserError(problem, fix="choose another number")
     pairs = read_parallel(options.source, options.target, keep_blank=True)
     gold = read_links(options.links, pairs, options.first)
     loaded = load(options.folder, options.device)
     if loaded.recipe.task != "translate":
-        raise UserError(
-            f"{loaded.folder}: expected a run of task 'translate', got {loaded.recipe.task!r}",
-            fix="name a translation run",
-        )
+        problem = f"{loaded.folder}: expected a run of task 'translate', got {loaded.recipe.task!r}"
+        raise UserError(problem, fix="name a translation run")
     with progress_bar("pairs", lambda: len(pairs)) as advance:
         alignment = align_attention(
             loaded.model,
@@ -40,12 +36,10 @@ def run(options: argparse.Namespace) -> int:
             after_input=options.step == "reading",
         )
     if alignment is None:
-        raise UserError(
-            f"{options.source}: no pair fits the model",
-            fix="use sentences shorter than model.encoder.max_length and decoder.max_length",
-        )
-    skipped = len(pairs) - alignment.n
-    if skipped:
+        limits = "model.encoder.max_length and model.decoder.max_length"
+        problem = f"{options.source}: no pair fits the model"
+        raise UserError(problem, fix=f"use sentences shorter than {limits}")
+    if skipped := len(pairs) - alignment.n:
         remark(f"{skipped} of {len(pairs)} pairs skipped: blank, or longer than the model")
     rows, attention = [], {}
     for name, metrics in alignment.estimates.items():
@@ -58,7 +52,6 @@ def run(options: argparse.Namespace) -> int:
     json_or_table(options, record, header, rows)
     if not options.json:
         remark(f"{alignment.n} pairs; best: {alignment.best}")
-    return 0
 
 
 def _pairs(

@@ -3,17 +3,14 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
-from harken.claims.claim import Case, ClaimResult, Setting, select_claims
+from harken.claims.claim import ClaimResult, Setting, select_claims
 from harken.claims.experiments import Experiment, run_experiments
 from harken.cli.output import json_or_table, remark, result_json, table
 from harken.errors import UserError
 from harken.files import check_writable, write_text
 from harken.report.claims_page import claims_page
-from harken.run import Run, load
-
-JSON_KEYS = {"name": "what", "summary": "seen", "x": "places"}
+from harken.run import load
 
 
 def run(options: argparse.Namespace) -> int:
@@ -29,7 +26,10 @@ def run(options: argparse.Namespace) -> int:
         json_or_table(options, {"claims": listed}, fields[:3], rows, text_columns=(0, 1, 2))
         return 0
     names = [claim.id for claim in claims]
-    loaded = _load(options.folder, names)
+    if options.folder is not None and "B8" not in names:
+        problem = f"--run {options.folder}: expected B8 among the claims, got {', '.join(names)}"
+        raise UserError(problem, fix="add B8, or leave out --run")
+    loaded = None if options.folder is None else load(options.folder)
     results = [claim.evaluate(setting) for claim in claims]
     if options.page is None:
         names = ["B8"] if loaded else []
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(results)
         if loaded is not None:
-            _print_directions(experiments)
+            _print_directions(next(result for result in experiments if result.id == "B8"))
     if options.page is not None:
         write_text(options.page, claims_page(results, experiments, setting))
         remark(f"page: {options.page}")
@@ -49,51 +49,32 @@ def run(options: argparse.Namespace) -> int:
     return 1 if unexpected else 0
 
 
-def _load(folder: Path | None, names: Sequence[str]) -> Run | None:
-    if folder is None:
-        return None
-    if "B8" not in names:
-        raise UserError(
-            f"--run {folder}: expected B8 among the claims, got {', '.join(names)}",
-            fix="add B8, or leave out --run",
-        )
-    return load(folder)
-
-
 def _record(
     results: Sequence[ClaimResult], setting: Setting, experiments: Sequence[Experiment]
 ) -> dict[str, object]:
     """Return the JSON object of all claims."""
     keys = ("id", "source", "statement", "formula", "assumption", "remark", "expected")
+    claims = []
+    for result in results:
+        cases = [{**asdict(case), "agrees": case.agrees} for case in result.cases]
+        fields = {key: getattr(result.claim, key) for key in keys}
+        claims.append({**fields, "verdict": result.verdict, "cases": cases})
     return {
-        "experiments": [_fields(result) | {"places": list(result.x)} for result in experiments],
+        "experiments": [asdict(result) | {"x": list(result.x)} for result in experiments],
         "width": setting.width,
         "seed": setting.seed,
         "as_expected": all(result.as_expected for result in results),
-        "claims": [
-            {
-                **{key: getattr(result.claim, key) for key in keys},
-                "verdict": result.verdict,
-                "cases": [_fields(case) | {"agrees": case.agrees} for case in result.cases],
-            }
-            for result in results
-        ],
+        "claims": claims,
     }
 
 
-def _fields(record: Case | Experiment) -> dict[str, object]:
-    return {JSON_KEYS.get(key, key): value for key, value in asdict(record).items()}
-
-
-def _print_directions(experiments: Sequence[Experiment]) -> None:
-    """Print B8 of a run, a row for each number of directions."""
-    for experiment in experiments:
-        if experiment.id == "B8":
-            rows = [
-                (str(rank), *(f"{100 * share:.1f} %" for share in shares))
-                for rank, *shares in zip(experiment.x, *experiment.lines.values(), strict=True)
-            ]
-            table(("attention moved, directions kept of W~", *experiment.lines), rows)
+def _print_directions(experiment: Experiment) -> None:
+    """Print the result of B8 for a run, a row for each number of directions."""
+    rows = [
+        (str(directions), *(f"{100 * share:.1f} %" for share in shares))
+        for directions, *shares in zip(experiment.x, *experiment.lines.values(), strict=True)
+    ]
+    table(("attention moved, directions kept of W~", *experiment.lines), rows)
 
 
 def _print(results: Sequence[ClaimResult]) -> None:

@@ -27,10 +27,11 @@ from harken.recipe import load_recipe
 from harken.training.runtime import prepare
 
 
-def run(options: argparse.Namespace) -> int:
-    """Trace the step, print its cost, and measure it with --measure."""
+def run(options: argparse.Namespace) -> None:
+    """Print the cost of a traced training step; with --measure, also time it."""
     if is_huggingface(options.recipe):
-        return _run_folder(options)
+        _run_folder(options)
+        return
     recipe = load_recipe(options.recipe, options.sets)
     steps = [
         workload(recipe, length=length, batch=options.batch, vocabulary=options.vocabulary)
@@ -45,31 +46,25 @@ def run(options: argparse.Namespace) -> int:
         result_json(_record(recipe.task, steps[0], columns, pairs, formulas))
     else:
         _print(steps[0], columns, formulas, pairs)
-    return 0
 
 
-def _run_folder(options: argparse.Namespace) -> int:
+def _run_folder(options: argparse.Namespace) -> None:
     """Print the cost of a Hugging Face model, without formulas."""
     if options.measure or options.sets or options.vocabulary:
-        raise UserError(
-            f"{options.recipe}: --measure, --set and --vocabulary need a recipe (got a folder)",
-            fix="leave them out, or give a recipe",
-        )
+        problem = "--measure, --set and --vocabulary need a recipe (got a folder)"
+        raise UserError(f"{options.recipe}: {problem}", fix="leave them out, or give a recipe")
     model = read_folder(options.recipe).model
     rows, columns = options.batch or 1, []
     for length in options.length or [model.max_length]:
         if model.max_length is not None and length > model.max_length:
-            raise UserError(
-                f"--length: expected at most {model.max_length} for this model, got {length}",
-                fix="choose a shorter --length",
-            )
+            problem = f"--length: expected at most {model.max_length} for this model, got {length}"
+            raise UserError(problem, fix="choose a shorter --length")
         tokens = torch.zeros(rows, length, dtype=torch.long)
         columns.append({"B": rows, "T": length, **asdict(cost(model, tokens))})
     if options.json:
         result_json({"folder": str(options.recipe), "lengths": columns})
     else:
         _print_columns(columns)
-    return 0
 
 
 def _column(step: Workload, measure: bool) -> dict[str, float]:
@@ -79,13 +74,12 @@ def _column(step: Workload, measure: bool) -> dict[str, float]:
         prepare(torch.device("cpu"))
         figures["predicted_seconds"] = time.predicted_seconds(step)
         measured = time.measured(step)
-        figures |= {
-            f"measured_{key}": getattr(measured, key) for key in ("seconds", "kept", "peak")
-        }
+        for key in ("seconds", "kept", "peak"):
+            figures[f"measured_{key}"] = getattr(measured, key)
     return figures
 
 
-ROWS = (
+ROWS = (  # key, title, unit
     ("B", "rows", "count"),
     ("T", "T", "count"),
     ("M", "M", "count"),
@@ -106,7 +100,7 @@ ROWS = (
 )
 DEPTHS = {"depth": "depth", "serial": "serial depth"}
 GROWTH = "TMSJVLD"  # letters whose growth is printed
-LENGTHS = "TMSLD"
+LENGTHS = "TMSLD"  # letters of lengths and layers
 MEANINGS = {"J": "width", "L": "layers", "D": "decoder layers", "V": "vocabulary"}
 
 
@@ -153,12 +147,11 @@ def _figure(value: float, unit: str) -> str:
     if unit == "count":
         return f"{value:,.0f}"
     step = 1024.0 if unit == "bytes" else 1000.0
-    *names, last = ("B", "KiB", "MiB", "GiB", "TiB") if unit == "bytes" else ("", *"KMGTP")
-    for name in names:
-        if value < step:
-            return f"{value:.3g} {name}".rstrip()
+    prefixes = ["B", "KiB", "MiB", "GiB", "TiB"] if unit == "bytes" else ["", *"KMGTP"]
+    while value >= step and len(prefixes) > 1:
         value /= step
-    return f"{value:.3g} {last}"
+        prefixes.pop(0)
+    return f"{value:.3g} {prefixes[0]}".rstrip()
 
 
 def _record(

@@ -8,18 +8,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, astuple
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
-from harken.cli.arguments import Parser, add_fields
-from harken.cli.output import LOG_SECONDS, json_or_table, remark, result
-from harken.cli.recordings import (
-    joined_options,
-    make_joined,
-    make_manifest,
-    make_suffixes,
-    manifest_options,
-    suffixes_options,
-)
+from harken.cli import recordings
+from harken.cli.arguments import Parser
+from harken.cli.output import json_or_table, remark, result
 from harken.config.spelling import nearest
 from harken.corpora import catalog
 from harken.corpora.catalog import Corpus
@@ -30,33 +23,30 @@ from harken.synthetic.scenes import ScenesConfig, write_scenes
 from harken.synthetic.sentences import SentencesConfig, write_sentences
 from harken.synthetic.speech import SpeechConfig, write_speech
 
+LOG_SECONDS = 10.0  # between lines of progress without a terminal
 C = TypeVar("C")
 F = TypeVar("F")
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Print the list, or the paths that were written."""
     name = options.name
     if name is None or options.list:
         _print_list(options)
-        return 0
+        return
     if options.json:
-        raise UserError(
-            f"data {name}: --json is for the list only",
-            fix="leave it out: the written paths are printed, one per line",
-        )
-    parser = parser_of(name)
-    settings = vars(parser.parse_args(options.options))
+        problem = f"data {name}: --json is for the list only"
+        raise UserError(problem, fix="leave it out: the written paths are printed, one per line")
+    settings = vars(parser_of(name).parse_args(options.options))
     if name in catalog.CATALOG:
         paths = _download(catalog.CATALOG[name], **settings)
     else:
         try:
-            paths = GENERATED[name].make(**settings)
+            paths = list(GENERATED[name].write(**settings))
         except ValueError as error:
             raise UserError(f"data {name}: {error}", fix="change that option") from None
     for path in paths:
         result(str(path))
-    return 0
 
 
 def parser_of(name: str) -> Parser:
@@ -65,7 +55,7 @@ def parser_of(name: str) -> Parser:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="Folder to write")
     if name in GENERATED:
         parser.description = f"Write {GENERATED[name].title}."
-        GENERATED[name].configure(parser)
+        GENERATED[name].add_options(parser)
     elif name in catalog.CATALOG:
         parser.description = f"Download {catalog.CATALOG[name].title}."
         text = "Mirror: download BASE/NAME/FILE instead"
@@ -81,16 +71,16 @@ def parser_of(name: str) -> Parser:
 
 
 class Generated(NamedTuple):
-    """A data set that Harken writes: title, function that adds options, function that writes."""
+    """A data set that Harken writes; `write` takes the folder and the values of the options."""
 
     title: str
-    configure: Callable[[argparse.ArgumentParser], None]
-    make: Callable[..., list[Path]]
+    add_options: Callable[[Parser], None]
+    write: Callable[..., Iterable[Path]]
 
 
 def _generated(
     title: str,
-    config: Callable[..., C],
+    config: type[C],
     write: Callable[[C, Path], F],
     paths: Callable[[F], Iterable[Path]],
     **texts: str,
@@ -98,8 +88,8 @@ def _generated(
     """Return a data set whose options are fields of a config."""
     return Generated(
         title,
-        lambda parser: add_fields(parser, cast(type, config), **texts, seed="Seed of the data"),
-        lambda out, **settings: list(paths(write(config(**settings), out))),
+        lambda parser: parser.add_fields(config, **texts, seed="Seed of the data"),
+        lambda out, **settings: paths(write(config(**settings), out)),
     )
 
 
@@ -138,7 +128,9 @@ GENERATED = {
         snr="Signal-to-noise ratio in dB",
     ),
     "manifest": Generated(
-        "a list of your own recordings (transcribe)", manifest_options, make_manifest
+        "a list of your own recordings (transcribe)",
+        recordings.manifest_options,
+        recordings.write_manifests,
     ),
     "scenes": _generated(
         "scenes of shapes with captions and boxes (caption)",
@@ -153,38 +145,33 @@ GENERATED = {
         new_pairs="Test only on color-shape pairs that train lacks",
     ),
     "suffixes": Generated(
-        "suffixes of your utterances, by word (transcribe)", suffixes_options, make_suffixes
+        "suffixes of your utterances, by word (transcribe)",
+        recordings.suffixes_options,
+        recordings.write_suffixes,
     ),
     "joined": Generated(
-        "sentences joined from your recordings of words (transcribe)", joined_options, make_joined
+        "sentences joined from your recordings of words (transcribe)",
+        recordings.joined_options,
+        recordings.write_joined_words,
     ),
 }
 
 
 def _print_list(options: argparse.Namespace) -> None:
-    titles = {name: generated.title for name, generated in GENERATED.items()}
-    made = [{"name": name, "title": title} for name, title in titles.items()]
-    public = [_record(corpus) for corpus in catalog.CATALOG.values()]
-    rows = [(name, title, "-", "-", "generated") for name, title in titles.items()]
-    rows += [
-        (corpus.name, corpus.title, corpus.license.name, _size(corpus.bytes), corpus.page)
-        for corpus in catalog.CATALOG.values()
-    ]
-    header = ("name", "content", "license", "size", "address")
-    record = {"made": made, "public": public}
-    json_or_table(options, record, header, rows, text_columns=(0, 1, 2, 4))
-
-
-def _record(corpus: Corpus) -> dict[str, object]:
+    made = [{"name": name, "title": GENERATED[name].title} for name in GENERATED]
+    rows = [(name, GENERATED[name].title, "-", "-", "generated") for name in GENERATED]
+    public: list[dict[str, object]] = []
     keys = ("stored", "address", "sha256", "bytes", "packing")
-    return {
-        "name": corpus.name,
-        "title": corpus.title,
-        "license": asdict(corpus.license),
-        "page": corpus.page,
-        "bytes": corpus.bytes,
-        "files": [{key: getattr(item, key) for key in keys} for item in corpus.items],
-    }
+    for corpus in catalog.CATALOG.values():
+        size, terms = f"{corpus.bytes / 1e6:.1f} MB", corpus.license
+        rows.append((corpus.name, corpus.title, terms.name, size, corpus.page))
+        files = [{key: getattr(item, key) for key in keys} for item in corpus.items]
+        record = {"name": corpus.name, "title": corpus.title, "license": asdict(terms)}
+        public.append({**record, "page": corpus.page, "bytes": corpus.bytes, "files": files})
+    header = ("name", "content", "license", "size", "address")
+    json_or_table(
+        options, {"made": made, "public": public}, header, rows, text_columns=(0, 1, 2, 4)
+    )
 
 
 def _download(corpus: Corpus, out: Path, mirror: str | None) -> list[Path]:
@@ -199,25 +186,17 @@ def _download(corpus: Corpus, out: Path, mirror: str | None) -> list[Path]:
 @contextmanager
 def _progress() -> Iterator[Callable[[Event], None]]:
     """Yield a listener that draws a bar per file, or logs a line every ten seconds."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TaskID,
-        TextColumn,
-        TransferSpeedColumn,
-    )
+    from rich import console, progress
 
-    drawn = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        console=Console(stderr=True),
+    drawn = progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        console=console.Console(stderr=True),
         disable=not sys.stderr.isatty(),
     )
-    bars: dict[str, TaskID] = {}
+    bars: dict[str, progress.TaskID] = {}
     logged = time.monotonic()
 
     def listen(event: Event) -> None:
@@ -230,11 +209,7 @@ def _progress() -> Iterator[Callable[[Event], None]]:
         drawn.update(bars[event.file], completed=event.bytes, total=event.total)
         if drawn.disable and time.monotonic() - logged > LOG_SECONDS:
             logged = time.monotonic()
-            remark(f"{event.file}: {_size(event.bytes)}")
+            remark(f"{event.file}: {event.bytes / 1e6:.1f} MB")
 
     with drawn:
         yield listen
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB"

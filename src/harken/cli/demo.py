@@ -24,9 +24,9 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         rows = [{"name": row.name, "n": row.n, **asdict(row.metric)} for row in demo.rows]
         result_json({"task": options.task, "rows": rows, "report": str(demo.report)})
-        return 0
-    result("Where was X born? Exact match on people without training questions:")
-    cells = [(row.name, str(row.n), *value_and_interval(row.metric)) for row in demo.rows]
-    table(("", "n", "exact match", "95 % interval"), cells)
-    result(f"report: {demo.report}")
+    else:
+        result("Where was X born? Exact match on people without training questions:")
+        cells = [(row.name, str(row.n), *value_and_interval(row.metric)) for row in demo.rows]
+        table(("", "n", "exact match", "95 % interval"), cells)
+        result(f"report: {demo.report}")
     return 0

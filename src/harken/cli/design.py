@@ -32,8 +32,8 @@ TITLES = {
 }
 
 
-def run(options: argparse.Namespace) -> int:
-    """Print what was designed, predicted and measured; draw it with --out."""
+def run(options: argparse.Namespace) -> None:
+    """Print the settings of the head, its predicted and its measured attention."""
     if options.out is not None:
         check_suffix(options.out)
     designed, facts = DESIGNS[options.kind](options)
@@ -52,7 +52,6 @@ def run(options: argparse.Namespace) -> int:
         remark(f"figure: {options.out}")
     rows = [(TITLES.get(key, key.replace("_", " ")), _text(record[key])) for key in record]
     json_or_table(options, record, ("quantity", "value"), rows)
-    return 0
 
 
 def _shift(options: argparse.Namespace) -> tuple[Design, Facts]:

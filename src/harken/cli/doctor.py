@@ -15,8 +15,8 @@ PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "einops", "jaxtyping"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print facts; the exit code is 1 if a package is missing."""
-    facts: dict[str, str] = {
+    """Print the table and return 1 if a package is missing."""
+    facts = {
         "harken": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -32,8 +32,8 @@ def run(options: argparse.Namespace) -> int:
             missing.append(name)
     if "torch" not in missing:
         facts |= _torch_facts()
-    record = {"ready": not missing, "facts": facts}
-    json_or_table(options, record, ("item", "value"), list(facts.items()), text_columns=range(2))
+    record, rows = {"ready": not missing, "facts": facts}, list(facts.items())
+    json_or_table(options, record, ("item", "value"), rows, text_columns=(0, 1))
     return 1 if missing else 0
 
 

@@ -5,32 +5,32 @@ from pathlib import Path
 
 from harken.augment.conditions import parse_condition
 from harken.cli.output import print_metrics, remark, result_json, table, value_with_interval
-from harken.cli.search_options import with_search_options
+from harken.cli.search_options import speech_only, with_search_options
 from harken.errors import UserError
 from harken.pipeline import metrics_record
-from harken.run import Run, load
+from harken.run import load
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Print the metrics of the clean data and of each condition."""
     files, split = data_files(options), options.split or "dev"
     loaded = with_search_options(load(options.folder, options.device), options)
-    _check_conditions(loaded, options.condition)
+    if options.condition and loaded.task.inputs != "sounds":
+        raise speech_only("--condition", loaded)
+    for condition in options.condition:
+        parse_condition(condition)
     clean = loaded.evaluate(split, files)
     if truncated := [item.truncation for item in clean.predictions if item.truncation]:
-        remark(
-            f"{len(truncated)} of {clean.n} inputs are too long for the model; "
-            f"first: {truncated[0]}"
-        )
+        count = f"{len(truncated)} of {clean.n} inputs"
+        remark(f"{count} are too long for the model; the first: {truncated[0]}")
     record = metrics_record(loaded, clean)
     by_condition = {name: loaded.evaluate(split, files, name) for name in options.condition}
     if options.json:
-        conditions = {
-            name: metrics_record(loaded, evaluation)["metrics"]
-            for name, evaluation in by_condition.items()
+        metrics = {
+            name: metrics_record(loaded, by_condition[name])["metrics"] for name in by_condition
         }
-        result_json({**record, "conditions": conditions} if by_condition else record)
-        return 0
+        result_json({**record, "conditions": metrics} if by_condition else record)
+        return
     print_metrics(record)
     if by_condition:
         rows = [
@@ -38,17 +38,6 @@ def run(options: argparse.Namespace) -> int:
             for name, evaluation in {"clean": clean, **by_condition}.items()
         ]
         table(("condition", "wer", "cer"), rows)
-    return 0
-
-
-def _check_conditions(loaded: Run, conditions: list[str]) -> None:
-    if conditions and loaded.task.inputs != "sounds":
-        raise UserError(
-            f"--condition: expected a speech recognizer, got a run of task {loaded.recipe.task!r}",
-            fix="leave out --condition",
-        )
-    for text in conditions:
-        parse_condition(text)
 
 
 def data_files(options: argparse.Namespace) -> list[Path]:
@@ -60,7 +49,5 @@ def data_files(options: argparse.Namespace) -> list[Path]:
         return [options.data]
     if given == ["source", "target"]:
         return [options.source, options.target]
-    raise UserError(
-        f"expected one data set, got {' and '.join(f'--{name}' for name in given)}",
-        fix="use --split, or --data, or --source together with --target",
-    )
+    problem = f"expected one data set, got {' and '.join(f'--{name}' for name in given)}"
+    raise UserError(problem, fix="use --split, or --data, or --source together with --target")

@@ -2,8 +2,8 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import islice
-from typing import Any
 
 from harken.cli.output import json_or_table, remark
 from harken.cli.subject import load_subject
@@ -17,10 +17,10 @@ from harken.report.head_sheet import head_sheet
 COLUMNS = {
     "offset\nweights": "weights_offset",
     "band": "weights_band",
-    "place": "position",
+    "position": "position",
     "content": "content",
     "copies": "copying",
-    "offset\nseen": "offset",
+    "offset\nmeasured": "offset",
     "weight": "share",
     "before": "previous_token",
     "itself": "itself",
@@ -31,7 +31,7 @@ COLUMNS = {
 }
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Print a row for every head."""
     if options.out is not None:
         check_writable(options.out / "heads.svg")
@@ -39,10 +39,8 @@ def run(options: argparse.Namespace) -> int:
     if options.text is not None:
         texts = [line.text for line in islice(read_lines(options.text), options.inputs)]
     elif is_huggingface(options.folder):
-        raise UserError(
-            f"{options.folder}: a Hugging Face folder has no inputs of its own",
-            fix="name a file with one text per line: --text sentences.txt",
-        )
+        problem = f"{options.folder}: a Hugging Face folder has no inputs of its own"
+        raise UserError(problem, fix="name a file with one text per line: --text sentences.txt")
     subject = load_subject(options.folder, options.device)
     if texts is None:
         assert subject.run is not None
@@ -55,29 +53,26 @@ def run(options: argparse.Namespace) -> int:
     json_or_table(options, record, *_table(analysis.heads))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        title = f"Heads of {options.folder.absolute().name}"
-        drawing = head_sheet(analysis.heads, title)
+        figure = head_sheet(analysis.heads, f"Heads of {options.folder.absolute().name}")
         for path in (options.out / "heads.svg", options.out / "heads.png"):
-            drawing.write(path)
+            figure.write(path)
             remark(str(path))
-    return 0
 
 
 def _table(heads: Sequence[HeadSummary]) -> tuple[list[str], list[list[str]]]:
-    # A column in which every figure is 0 or missing is left out.
-    columns = {
-        title: key for title, key in COLUMNS.items() if any(getattr(head, key) for head in heads)
-    }
+    """Return the header and the rows, without columns in which every figure is 0 or missing."""
+    titles = [title for title in COLUMNS if any(getattr(head, COLUMNS[title]) for head in heads)]
     rows = []
     for head in heads:
-        cells = {key: _cell(getattr(head, key)) for key in columns.values()}
+        values = asdict(head)
         if head.prefers is False:
-            cells |= {"weights_offset": "any", "weights_band": "all"}
-        rows.append([head.label + ("~" if head.exact is False else ""), *cells.values()])
-    return ["head", *columns], rows
+            values |= {"weights_offset": "any", "weights_band": "all"}
+        label = head.label + ("~" if head.exact is False else "")
+        rows.append([label, *(_cell(values[COLUMNS[title]]) for title in titles)])
+    return ["head", *titles], rows
 
 
-def _cell(value: Any) -> str:
+def _cell(value: float | str | None) -> str:
     if value is None:
         return "–"
     return f"{value:.2f}" if isinstance(value, float) else str(value)

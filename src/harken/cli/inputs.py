@@ -50,11 +50,9 @@ def file_chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def count_lines(path: Path) -> int:
     """Return the number of lines, 0 if the file cannot be read."""
-    try:
-        with open_text(path) as file:
-            return sum(1 for _ in file)
-    except (UserError, OSError):  # reported when it is read
-        return 0
+    with suppress(UserError, OSError), open_text(path) as file:  # reported when it is read
+        return sum(1 for _ in file)
+    return 0
 
 
 def _stdin() -> BinaryIO:
@@ -72,7 +70,7 @@ def stream_lines(file: BinaryIO) -> Iterator[list[str]]:
     """Yield each line of a stream as soon as it arrives, with all others that have arrived."""
     # Two simple queues, since a Ctrl-C inside `Queue(maxsize)` can leave its lock broken.
     lines: SimpleQueue[str | BaseException] = SimpleQueue()
-    slots: SimpleQueue[None] = SimpleQueue()  # free places for waiting lines
+    slots: SimpleQueue[None] = SimpleQueue()  # an item for each line that may still be queued
 
     def read() -> None:
         try:
@@ -85,7 +83,7 @@ def stream_lines(file: BinaryIO) -> Iterator[list[str]]:
 
     for _ in range(BATCH_SIZE):
         slots.put(None)
-    # A daemon, since a blocked read cannot be ended.
+    # A daemon thread, since a blocked read cannot be ended.
     Thread(target=read, name="stdin", daemon=True).start()
     while True:
         items = [lines.get()]

@@ -26,7 +26,7 @@ from harken.tasks.attention_view import AttentionExample
 MAX_SLUG = 40  # characters of a file name that come from the input
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Print the path of each file, or one JSON object."""
     layers = parse_patterns("layers", options.layers)
     heads = parse_patterns("heads", options.heads)
@@ -40,7 +40,10 @@ def run(options: argparse.Namespace) -> int:
     subject = load_subject(options.folder, options.device)
     records: list[dict[str, Any]] = []
     for number, text in enumerate(inputs, start=1):
-        example = subject.attention(text if subject.takes_files else _require_utf8(text))
+        if not subject.takes_files and re.search("[\ud800-\udfff]", text):  # undecodable bytes
+            problem = f"{text[:60]!a}: expected UTF-8 text, got other bytes"
+            raise UserError(problem, fix="put the text into a UTF-8 file and use --file")
+        example = subject.attention(text)
         views = [] if example is None else view_attention(subject.model, example, layers, heads)
         if example is None or not views:
             reason = "the input has no tokens" if example is None else "no attention ran"
@@ -65,7 +68,6 @@ def run(options: argparse.Namespace) -> int:
                 result(path)
     if options.json:
         result_json({"task": subject.kind, "inputs": records})
-    return 0
 
 
 def _write(
@@ -86,21 +88,11 @@ def _write(
             yield path
 
 
-def _require_utf8(text: str) -> str:
-    """Raise for an argument that is not UTF-8: it contains lone surrogates."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise UserError(
-            f"{text[:60]!a}: expected UTF-8 text, got other bytes",
-            fix="put the text into a UTF-8 file and use --file",
-        )
-    return text
-
-
 def _slug(text: str, *, is_file: bool) -> str:
     """Return a short name that any file system accepts."""
     if is_file:
-        path, mark, rest = Path(text).name.partition("#")
-        text = f"{Path(path).stem}{mark}{rest}"
+        name, mark, part = Path(text).name.partition("#")
+        text = f"{Path(name).stem}{mark}{part}"
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")
     words = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
     if len(words) > MAX_SLUG:

@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TextIO
+from typing import Any
 
 from harken.cli.arguments import Parser
 from harken.cli.output import remark
@@ -19,15 +19,13 @@ from harken.cli.parsers import inspection, laboratory, training
 from harken.errors import DataWarning, HarkenError, error_text, is_wrong_path
 from harken.version import __version__
 
+# The functions `NAME_options` of these modules add the options; their docstrings are summaries.
 GROUPS = {
-    "train and evaluate": training.COMMANDS,
-    "inspect": inspection.COMMANDS,
-    "laboratory": laboratory.LABORATORY,
-    "data and machine": laboratory.MACHINE,
+    "train and evaluate": (training, "demo new train evaluate compare predict report"),
+    "inspect": (inspection, "inspect heads ablate patch align"),
+    "laboratory": (laboratory, "design claims cost"),
+    "data and machine": (laboratory, "data doctor"),
 }
-COMMANDS = [
-    options.__name__.removesuffix("_options") for group in GROUPS.values() for options in group
-]
 
 # Iterations that an OpenMP thread spins before it sleeps. GNU's default of 300,000 suits an idle
 # machine; on a busy one each wait lasts a time slice, ten times the work itself
@@ -44,21 +42,20 @@ EPILOG = """quickstart:
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Build the parser of all commands."""
-    raw = argparse.RawDescriptionHelpFormatter
     lines = ["Train, evaluate and inspect attention models on your own files."]
-    top = Parser(prog="harken", usage="harken COMMAND …", epilog=EPILOG, formatter_class=raw)
+    top = Parser(prog="harken", usage="harken COMMAND …", epilog=EPILOG)
     top.add_argument("--version", action="version", version=f"harken {__version__}")
     commands = top.add_subparsers(prog="harken", metavar="COMMAND", help=argparse.SUPPRESS)
-    for title, group in GROUPS.items():
+    for title, (module, names) in GROUPS.items():
         lines.append(f"\n{title}:")
-        for configure in group:
-            name = configure.__name__.removesuffix("_options")
-            summary = (configure.__doc__ or "").strip()
+        for name in names.split():
+            add_options = getattr(module, f"{name}_options")
+            summary: str = add_options.__doc__ or ""
             lines.append(f"    {name:10}{summary.rstrip('.')}")
-            command = commands.add_parser(name, description=summary, formatter_class=raw)
-            configure(command)
+            command = commands.add_parser(name, description=summary)
+            add_options(command)
             command.set_defaults(command=name, parser=command)
     top.description = "\n".join(lines)
     return top
@@ -76,10 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            return int(import_module(f"harken.cli.{options.command}").run(options))
-    except HarkenError as complaint:
-        remark(f"harken: {complaint}")
-        return complaint.exit_code
+            return import_module(f"harken.cli.{options.command}").run(options) or 0
+    except HarkenError as error:
+        remark(f"harken: {error}")
+        return error.exit_code
     except KeyboardInterrupt:
         remark("harken: interrupted; a saved run can be resumed")
         return 130
@@ -105,15 +102,10 @@ def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
     """Print one line for a warning about the data, and others as Python does."""
     if issubclass(category, DataWarning):
         remark(f"harken: warning: {message}")
     else:
-        remark(warnings.formatwarning(message, category, filename, lineno, line).rstrip())
+        remark(warnings.formatwarning(message, category, filename, lineno).rstrip())

@@ -19,7 +19,7 @@ from harken.formats.text import read_lines, require_file
 from harken.recipe import TASKS, recipe_type
 from harken.tasks.task import Layout, Splits
 
-EVALUATIONS = 15  # during training
+EVALUATIONS = 15  # during training, approximately: the interval is rounded to one digit
 
 HEAD = """\
 # Made by `harken new`; every key has a default, `harken train` saves all of them with the run.
@@ -30,32 +30,25 @@ seed = 0
 """
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Check the files, then write the recipe."""
     require_choice("TASK", options.task, list(TASKS))
     if options.out.exists():
-        raise UserError(
-            f"{options.out}: the file exists already",
-            fix="choose another with --out, or remove it",
-        )
+        problem = f"{options.out}: the file exists already"
+        raise UserError(problem, fix="choose another with --out, or remove it")
     layout = TASKS[options.task].layout
     roles = _roles(options.task, layout, options.files)
     dev_files = [path for key, path in roles.items() if key.startswith("dev")]
     if options.dev is not None and dev_files:
-        raise UserError(
-            f"--dev {options.dev}: expected a share or a dev file, got both ({dev_files[0]})",
-            fix="leave out --dev, or that file",
-        )
+        problem = f"--dev {options.dev}: expected a share or a dev file, got both ({dev_files[0]})"
+        raise UserError(problem, fix="leave out --dev, or that file")
     for file in options.files:
         require_file(file)
     notes = layout.check(options.files)
-    text = recipe_text(options.task, roles, options.dev, options.out.parent)
-    write_text(options.out, text)
+    write_text(options.out, recipe_text(options.task, roles, options.dev, options.out.parent))
     result(str(options.out))
-    for note in notes:
+    for note in (*notes, f"next: harken train {options.out}"):
         remark(note)
-    remark(f"next: harken train {options.out}")
-    return 0
 
 
 def recipe_text(task: str, roles: Mapping[str, Path], dev: float | None, folder: Path) -> str:
@@ -73,19 +66,13 @@ def recipe_text(task: str, roles: Mapping[str, Path], dev: float | None, folder:
     splits = TASKS[task].read_splits(recipe)
     overrides += [f"{key}={value}" for key, value in layout.suggest(recipe, splits).items()]
     if layout.stage is not None:
-        interval = evaluation_interval(attrgetter(layout.stage)(recipe).steps)
-        overrides.append(f"{layout.stage}.evaluate_every={interval}")
+        interval = max(1.0, attrgetter(layout.stage)(recipe).steps / EVALUATIONS)
+        digit: int = 10 ** math.floor(math.log10(interval))
+        overrides.append(f"{layout.stage}.evaluate_every={round(interval / digit) * digit}")
     recipe = config.loads(recipe_type(), text, base=folder, overrides=overrides)
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     counts = _counts(layout, recipe, splits)
     return head + _data_table(data, counts) + layout.template.format_map(values)
-
-
-def evaluation_interval(steps: int) -> int:
-    """Return the steps between evaluations for about 15 of them, rounded to one digit."""
-    interval = max(1.0, steps / EVALUATIONS)
-    digit: int = 10 ** math.floor(math.log10(interval))
-    return round(interval / digit) * digit
 
 
 def _counts(layout: Layout[Any, Any], recipe: Any, splits: Splits[Any]) -> dict[str, str]:
@@ -101,7 +88,7 @@ def _counts(layout: Layout[Any, Any], recipe: Any, splits: Splits[Any]) -> dict[
 
 
 def _data_table(data: Mapping[str, Any], counts: Mapping[str, str]) -> str:
-    """Return a line per key; the count of two parallel files stands at the first."""
+    """Return a line per key; the count of two parallel files is a comment on the first."""
     lines = []
     for key, value in data.items():
         count = counts.get(key.removesuffix(".source"))
@@ -110,7 +97,7 @@ def _data_table(data: Mapping[str, Any], counts: Mapping[str, str]) -> str:
 
 
 def _roles(task: str, layout: Layout[Any, Any], files: Sequence[Path]) -> dict[str, Path]:
-    """Return the file of each key of [data]."""
+    """Return the file for each key of [data]."""
     if Path("-") in files:
         raise UserError("-: expected a file that the recipe can name, got stdin", fix="save it")
     for keys in layout.calls.values():

@@ -9,11 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from harken.measure.interval import Estimate
 
-LOG_SECONDS = 10.0  # between lines of progress without a terminal
 PIPE_WIDTH = 10_000  # characters: a table in a pipe has one line per row
 MIN_TEXT_WIDTH = 12  # characters to which a column of words may shrink
 MIN_HEADER_WIDTH = 14  # characters of a header that are not wrapped
@@ -26,7 +23,7 @@ def remark(text: str) -> None:
 
 
 def result(text: str) -> None:
-    """Print a line on stdout: unchanged in a pipe, escaped on a terminal."""
+    """Print a line on stdout; on a terminal, with control characters escaped."""
     sys.stdout.write((escaped(text) if sys.stdout.isatty() else text) + "\n")
 
 
@@ -38,7 +35,7 @@ def escaped(text: str) -> str:
 
 
 def result_json(record: Any) -> None:
-    """Print one JSON object as the whole of stdout."""
+    """Print one JSON object on stdout."""
     from harken.files import json_text
 
     result(json_text(record, indent=1))
@@ -70,60 +67,46 @@ def table(
     A table wider than the terminal is printed in blocks of columns that repeat the text columns on
     the left. In a pipe, its width is `pipe_width` unless COLUMNS is set.
     """
+    from rich import box
     from rich.console import Console
     from rich.measure import Measurement
+    from rich.table import Table
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else pipe_width
     screen = Console(file=sys.stdout, width=width, markup=False, emoji=False)
 
+    def draw(columns: Sequence[int], max_text_width: int | None = None) -> Table:
+        drawn = Table(box=box.SIMPLE_HEAD)
+        for column in columns:
+            title, is_text = escaped(header[column]), column in text_columns
+            if not is_text:  # a long title must not widen a column of short figures
+                widest = max((len(row[column]) for row in rows), default=0)
+                wrap = textwrap.TextWrapper(max(widest, MIN_HEADER_WIDTH)).wrap
+                title = "\n".join(part for line in title.split("\n") for part in wrap(line) or [""])
+            drawn.add_column(
+                title,
+                justify="left" if is_text else "right",
+                overflow="fold",
+                no_wrap=not is_text,
+                max_width=max_text_width if is_text else None,
+            )
+        for row in rows:
+            drawn.add_row(*(escaped(row[column]) for column in columns))
+        return drawn
+
     def fits(columns: Sequence[int]) -> bool:
-        drawn = _rich_table(header, rows, columns, text_columns, narrow=True)
-        return Measurement.get(screen, screen.options, drawn).maximum < screen.width
+        narrow = draw(columns, max_text_width=MIN_TEXT_WIDTH)
+        return Measurement.get(screen, screen.options, narrow).maximum < screen.width
 
     figures = (column for column in range(len(header)) if column not in text_columns)
-    keys = list(range(next(figures, 1)))
-    blocks = [list(keys)]
-    for column in range(len(keys), len(header)):
-        if len(blocks[-1]) > len(keys) and not fits([*blocks[-1], column]):
-            blocks.append(list(keys))
+    repeated = list(range(next(figures, 1)))
+    blocks = [[*repeated]]
+    for column in range(len(repeated), len(header)):
+        if len(blocks[-1]) > len(repeated) and not fits([*blocks[-1], column]):
+            blocks.append([*repeated])
         blocks[-1].append(column)
     for columns in blocks:
-        screen.print(_rich_table(header, rows, columns, text_columns), highlight=False)
-
-
-def _rich_table(
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    columns: Sequence[int],
-    text_columns: Collection[int],
-    *,
-    narrow: bool = False,
-) -> "Table":
-    """Return some columns as a Rich table; `narrow` shrinks text columns to their minimum."""
-    from rich import box
-    from rich.table import Table
-
-    drawn = Table(box=box.SIMPLE_HEAD)
-    for column in columns:
-        is_text = column in text_columns
-        title = escaped(header[column])
-        if not is_text:  # a long title must not widen a column of short figures
-            widest = max((len(row[column]) for row in rows), default=0)
-            title = "\n".join(
-                part
-                for line in title.split("\n")
-                for part in textwrap.wrap(line, max(widest, MIN_HEADER_WIDTH)) or [""]
-            )
-        drawn.add_column(
-            title,
-            justify="left" if is_text else "right",
-            overflow="fold",
-            no_wrap=not is_text,
-            max_width=MIN_TEXT_WIDTH if is_text and narrow else None,
-        )
-    for row in rows:
-        drawn.add_row(*(escaped(row[column]) for column in columns))
-    return drawn
+        screen.print(draw(columns), highlight=False)
 
 
 def print_metrics(record: Mapping[str, Any]) -> None:
@@ -157,9 +140,9 @@ def value_with_interval(estimate: "Estimate | None") -> str:
 
 @contextmanager
 def progress_bar(title: str, count: Callable[[], int] | None) -> Iterator[Callable[[], None]]:
-    """Yield a function to call after each of `count` items, drawn as a bar on stderr.
+    """Yield a function to call after each of `count()` items, which advances a bar on stderr.
 
-    The bar needs a terminal as stderr and not as stdout, because results would break it.
+    Without a `count`, or if stderr is no terminal or stdout is one too, there is no bar.
     """
     if count is None or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda: None

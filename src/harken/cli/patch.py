@@ -13,17 +13,15 @@ from harken.errors import UserError
 from harken.models.gpt import GPT
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Print a row for every part, the largest share first."""
     subject = load_subject(options.folder, options.device)
     model = subject.model
     if not isinstance(model, GPT):
-        raise UserError(
-            f"{options.folder}: expected a GPT model, got {type(model).__name__}",
-            fix="name a run of task lm or answer whose model is a GPT",
-        )
+        problem = f"{options.folder}: expected a GPT model, got {type(model).__name__}"
+        raise UserError(problem, fix="name a run of task lm or answer whose model is a GPT")
     texts = (options.clean, options.corrupted)
-    clean, corrupted = (_prompt(model, subject.attention, text) for text in texts)
+    clean, corrupted = (_tokens(model, subject.attention, text) for text in texts)
     if clean.shape != corrupted.shape:
         raise UserError(
             f"{options.corrupted[:60]!r}: expected as many tokens as {options.clean[:60]!r} has "
@@ -35,31 +33,27 @@ def run(options: argparse.Namespace) -> int:
     parts = [(result.parts[index], float(result.shares[index])) for index in order]
     record = {"clean": result.clean, "corrupted": result.corrupted, "metric": result.metric}
     shares = [{**part.to_json(), "share": share} for part, share in parts]
-    rows = [(part.label, f"{100 * share:.1f} %") for part, share in parts]
     record |= {"what": options.what, "parts": shares}
+    rows = [(part.label, f"{100 * share:.1f} %") for part, share in parts]
     json_or_table(options, record, ("part", "restored"), rows)
-    if options.json:
-        return 0
-    with torch.inference_mode():
-        tokens = [int(model(rows)[0, -1].argmax()) for rows in (clean, corrupted)]
-    right, wrong = subject.tokenizer.pieces(tokens)
-    remark(
-        f"{result.metric}: {result.clean:.3f} clean (predicts {right!r}), "
-        f"{result.corrupted:.3f} corrupted (predicts {wrong!r})"
-    )
-    return 0
+    if not options.json:
+        with torch.inference_mode():
+            tokens = [int(model(prompt)[0, -1].argmax()) for prompt in (clean, corrupted)]
+        predicted = subject.tokenizer.pieces(tokens)
+        remark(
+            f"{result.metric}: {result.clean:.3f} clean (predicts {predicted[0]!r}), "
+            f"{result.corrupted:.3f} corrupted (predicts {predicted[1]!r})"
+        )
 
 
-def _prompt(model: GPT, read: Callable[[str], object], text: str) -> Tensor:
-    """Return the tokens of a prompt, the first input of the model."""
-    prompts: list[Tensor] = []
-    hook = model.embedding.register_forward_hook(
-        lambda _, inputs, output: prompts.append(inputs[0])
-    )
+def _tokens(model: GPT, run_on: Callable[[str], object], text: str) -> Tensor:
+    """Return the tokens that the model embeds first when it runs on a text."""
+    embedded: list[Tensor] = []
+    hook = model.embedding.register_forward_pre_hook(lambda _, inputs: embedded.extend(inputs))
     try:
-        read(text)
+        run_on(text)
     finally:
         hook.remove()
-    if not prompts:
+    if not embedded:
         raise UserError(f"{text[:60]!r}: expected a text with tokens", fix="write some words")
-    return prompts[0]
+    return embedded[0]

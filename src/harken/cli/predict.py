@@ -4,7 +4,7 @@ import argparse
 import io
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -12,24 +12,24 @@ from typing import Any, NamedTuple
 
 from harken.cli.inputs import Unreadable, count_lines, file_chunks, line_chunks
 from harken.cli.output import progress_bar, remark, result, result_json
-from harken.cli.search_options import with_search_options
+from harken.cli.search_options import speech_only, with_search_options
 from harken.errors import OptionError, UserError, error_text
 from harken.measure.abstention import PROBABILITY, lowest_max_error, statement, threshold_for
 from harken.run import Run, load
-from harken.tasks.prediction import Prediction
+from harken.tasks.prediction import Prediction, RankedOutput
 
 ABSTENTION = "?"  # replaces an output that is not confident enough
 ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 class PredictedInput(NamedTuple):
-    """An input with its number from 1; a blank line has no prediction."""
+    """An input with its number from 1; a blank line has neither a prediction nor an error."""
 
     number: int
     text: str
-    prediction: Prediction | None
+    is_file: bool  # whether the input is a file instead of a line
+    prediction: Prediction | None = None
     error: UserError | OSError | None = None
-    is_file: bool = False  # whether the input is a file instead of a line
 
     def abstained(self, threshold: float | None) -> bool:
         """Return whether the output is withheld; NaN is below every threshold."""
@@ -43,37 +43,27 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # independent of the locale
     names: list[str] = options.files or ["-"]
-    paths = [Path(name) for name in names if name != "-"]
     if options.max_error is not None and options.nbest is not None:
-        raise UserError(
-            f"--max-error: expected one output for each input, got --nbest {options.nbest}",
-            fix="leave out --nbest",
-        )
+        problem = f"--max-error: expected one output for each input, got --nbest {options.nbest}"
+        raise UserError(problem, fix="leave out --nbest")
     loaded = with_search_options(load(options.folder, options.device), options)
     threshold = None if options.max_error is None else _threshold(loaded, options.max_error)
     takes_files = loaded.task.inputs != "lines"
     if options.times and loaded.task.inputs != "sounds":
-        raise UserError(
-            f"--times: expected a speech recognizer, got a run of task {loaded.recipe.task!r}",
-            fix="leave out --times",
-        )
-    chunks = file_chunks(names) if takes_files else chain.from_iterable(map(line_chunks, names))
-    records = []
-    succeeded, failed = False, False
-    is_countable = len(paths) == len(names)
+        raise speech_only("--times", loaded)
 
     def count() -> int:
-        return len(names) if takes_files else sum(map(count_lines, paths))
+        return len(names) if takes_files else sum(count_lines(Path(name)) for name in names)
 
-    with progress_bar(loaded.task.inputs, count if is_countable else None) as advance:
-        for item in _predict(loaded, chunks, options, takes_files):
-            if item.prediction is not None:
-                succeeded = True
-                if item.prediction.truncation is not None:
-                    where = item.text if takes_files else f"line {item.number}"
-                    remark(f"{where}: {item.prediction.truncation}")
+    records, succeeded, failed = [], False, False
+    with progress_bar(loaded.task.inputs, None if "-" in names else count) as advance:
+        for item in _predict(loaded, names, options):
+            succeeded = succeeded or item.prediction is not None
+            failed = failed or item.error is not None
+            if item.prediction is not None and item.prediction.truncation is not None:
+                where = item.text if item.is_file else f"line {item.number}"
+                remark(f"{where}: {item.prediction.truncation}")
             if item.error is not None:
-                failed = True
                 where = "" if item.is_file else f"line {item.number}: "
                 remark(f"harken: {where}{error_text(item.error)}")
             if options.json:
@@ -105,12 +95,11 @@ def _threshold(loaded: Run, max_error: float) -> float:
     threshold = threshold_for(scored, max_error)
     if threshold is None:
         lowest = math.ceil(1000 * lowest_max_error(scored)) / 1000
+        allow = f"allow {lowest:g}, or add dev examples"
         raise UserError(
             f"--max-error {max_error:g}: the {len(scored)} dev examples do not support this error "
             "rate at any confidence",
-            fix=f"allow {lowest:g}, or add dev examples"
-            if lowest < 1
-            else "add dev examples, or train a better model",
+            fix=allow if lowest < 1 else "add dev examples, or train a better model",
         )
     share = float((scored.confidences >= threshold).mean())
     remark(
@@ -121,49 +110,43 @@ def _threshold(loaded: Run, max_error: float) -> float:
 
 
 def _predict(
-    loaded: Run,
-    chunks: Iterable[Sequence[str] | Unreadable],
-    options: argparse.Namespace,
-    are_files: bool,
+    loaded: Run, names: Sequence[str], options: argparse.Namespace
 ) -> Iterator[PredictedInput]:
-    done = 0
-    for chunk in chunks:
+    """Yield every line, sound or image in order."""
+    are_files, count = loaded.task.inputs != "lines", 0
+    for chunk in file_chunks(names) if are_files else chain.from_iterable(map(line_chunks, names)):
         if isinstance(chunk, Unreadable):
-            yield PredictedInput(done, chunk.name, None, chunk.error, is_file=True)
+            yield PredictedInput(count, chunk.name, is_file=True, error=chunk.error)
             continue
-        numbered = list(enumerate(chunk, done + 1))
-        filled = [(number, text) for number, text in numbered if text.strip()]
-        outcomes = _outcomes(loaded, filled, options)
-        for number, text in numbered:
-            outcome = next(outcomes) if text.strip() else None
-            if isinstance(outcome, UserError | OSError):
-                yield PredictedInput(number, text, None, outcome, are_files)
-            else:
-                yield PredictedInput(number, text, outcome, None, are_files)
-        done += len(chunk)
+        inputs = [PredictedInput(*item, are_files) for item in enumerate(chunk, count + 1)]
+        predicted = _predict_each(loaded, [item for item in inputs if item.text.strip()], options)
+        for item in inputs:
+            yield next(predicted) if item.text.strip() else item
+        count += len(chunk)
         sys.stdout.flush()
 
 
-def _outcomes(
-    loaded: Run, numbered: Sequence[tuple[int, str]], options: argparse.Namespace
-) -> Iterator[Prediction | UserError | OSError]:
-    """Yield a prediction or an error for each input; a bad one does not affect the others."""
-    if not numbered:
+def _predict_each(
+    loaded: Run, inputs: Sequence[PredictedInput], options: argparse.Namespace
+) -> Iterator[PredictedInput]:
+    """Yield inputs with a prediction or an error; a bad input does not affect the others."""
+    if not inputs:
         return
-    indices, texts = [number - 1 for number, _ in numbered], [text for _, text in numbered]
+    indices, texts = [item.number - 1 for item in inputs], [item.text for item in inputs]
     try:
         predictions = loaded.predict(texts, options.nbest or 1, indices, times=options.times)
     except OptionError:
         raise
     except (UserError, OSError) as error:
-        if len(numbered) == 1:
-            yield error
+        if len(inputs) == 1:
+            yield inputs[0]._replace(error=error)
             return
-        half = len(numbered) // 2
-        yield from _outcomes(loaded, numbered[:half], options)
-        yield from _outcomes(loaded, numbered[half:], options)
+        half = len(inputs) // 2
+        yield from _predict_each(loaded, inputs[:half], options)
+        yield from _predict_each(loaded, inputs[half:], options)
     else:
-        yield from predictions
+        for item, prediction in zip(inputs, predictions, strict=True):
+            yield item._replace(prediction=prediction)
 
 
 def _lines(
@@ -175,8 +158,8 @@ def _lines(
         return
     if options.nbest is not None:
         label = item.text if item.is_file else item.number
-        for output, log_probability in _hypotheses(prediction):
-            yield f"{label}\t{log_probability:.4f}\t{_escaped(output)}"
+        for ranked in _ranked(prediction):
+            yield f"{label}\t{ranked.log_probability:.4f}\t{_escaped(ranked.output)}"
     elif prediction is None:
         yield ""
     elif options.times:
@@ -194,11 +177,9 @@ def _record(
 ) -> dict[str, Any]:
     """Return the JSON object of an input."""
     prediction = item.prediction
-    record: dict[str, Any] = {
-        "input": item.text,
-        "output": "" if prediction is None else prediction.output,
-        "confidence": None if prediction is None else prediction.confidence,
-    }
+    record: dict[str, Any] = {"input": item.text, "output": "", "confidence": None}
+    if prediction is not None:
+        record |= {"output": prediction.output, "confidence": prediction.confidence}
     if item.error is not None:
         record["error"] = error_text(item.error)
     if threshold is not None:
@@ -211,21 +192,16 @@ def _record(
         if prediction.tokens:
             record["tokens"] = [asdict(token) for token in prediction.tokens]
     if options.nbest is not None:
-        record["nbest"] = [
-            {"output": output, "log_probability": log_probability}
-            for output, log_probability in _hypotheses(prediction)
-        ]
+        record["nbest"] = list(map(asdict, _ranked(prediction)))
     return record
 
 
-def _hypotheses(prediction: Prediction | None) -> list[tuple[str, float]]:
-    """Return all outputs with log-probabilities."""
+def _ranked(prediction: Prediction | None) -> Sequence[RankedOutput]:
+    """Return all outputs with log-probabilities; tasks without search have only one."""
     if prediction is None:
         return []
-    if prediction.nbest:
-        return [(hypothesis.output, hypothesis.log_probability) for hypothesis in prediction.nbest]
-    confidence = prediction.confidence
-    return [(prediction.output, math.log(confidence) if confidence > 0 else -math.inf)]
+    log = math.log(prediction.confidence) if prediction.confidence > 0 else -math.inf
+    return prediction.nbest or [RankedOutput(output=prediction.output, log_probability=log)]
 
 
 def _escaped(output: str) -> str:

@@ -1,12 +1,11 @@
 """Data sets from your own recordings: manifest, joined, suffixes."""
 
-import argparse
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from harken.cli.arguments import add_fields
+from harken.cli.arguments import Parser
 from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.manifest import read_utterances, split_at_words, with_word_times, write_manifest
@@ -17,8 +16,8 @@ from harken.synthetic.joined import JoinedConfig, write_joined
 DIGITS = "0=zero,1=one,2=two,3=three,4=four,5=five,6=six,7=seven,8=eight,9=nine"
 
 
-def add_recordings(parser: argparse.ArgumentParser) -> None:
-    """Add the folder of recordings and the meaning of their names."""
+def add_recordings(parser: Parser) -> None:
+    """Add the folder of recordings and the options that describe their names."""
     add, pattern = parser.add_argument, "{text}_{speaker}_{index}.wav"
     add("folder", type=Path, metavar="FOLDER", help="Folder of recordings")
     add("--pattern", metavar="NAME", help=f"Pattern of file names, such as {pattern}")
@@ -26,7 +25,7 @@ def add_recordings(parser: argparse.ArgumentParser) -> None:
     add("--split", default="", metavar="MARK", help="Separator of words in a text")
 
 
-def manifest_options(parser: argparse.ArgumentParser) -> None:
+def manifest_options(parser: Parser) -> None:
     """Add the options of `harken data manifest`."""
     add_recordings(parser)
     add = parser.add_argument
@@ -36,7 +35,7 @@ def manifest_options(parser: argparse.ArgumentParser) -> None:
     add("--test-last", type=int, default=0, metavar="N", help="Use the last N names for test")
 
 
-def make_manifest(
+def write_manifests(
     out: Path, *, test: Sequence[str], dev: Sequence[str], test_last: int, **source: Any
 ) -> list[Path]:
     """Write a manifest for each split that has recordings."""
@@ -63,15 +62,15 @@ def make_manifest(
     return paths
 
 
-def suffixes_options(parser: argparse.ArgumentParser) -> None:
+def suffixes_options(parser: Parser) -> None:
     """Add the options of `harken data suffixes`."""
     add = parser.add_argument
     add("manifest", type=Path, metavar="MANIFEST", help="Manifest of utterances")
     add("--run", type=Path, metavar="RUN", help="Speech recognizer to find word times")
 
 
-def make_suffixes(out: Path, *, manifest: Path, run: Path | None) -> list[Path]:
-    """Write a manifest with each utterance from each of its words on."""
+def write_suffixes(out: Path, *, manifest: Path, run: Path | None) -> list[Path]:
+    """Write a manifest with every suffix of every utterance, starting at a word."""
     from harken.run import load
 
     utterances = read_utterances(manifest)
@@ -79,22 +78,19 @@ def make_suffixes(out: Path, *, manifest: Path, run: Path | None) -> list[Path]:
         predictions = load(run, "auto").predict(list(map(segment_name, utterances)), times=True)
         utterances = with_word_times(utterances, [prediction.words for prediction in predictions])
     if not any(utterance.words for utterance in utterances):
-        raise UserError(
-            f"{manifest}: the utterances have no word times",
-            fix="train a speech recognizer on it, and name it with --run",
-        )
+        problem = f"{manifest}: the utterances have no word times"
+        raise UserError(problem, fix="train a speech recognizer on it, and name it with --run")
     out.mkdir(parents=True, exist_ok=True)
     path = out / manifest.name
     write_manifest([part for whole in utterances for part in split_at_words(whole)], path)
     return [path]
 
 
-def joined_options(parser: argparse.ArgumentParser) -> None:
+def joined_options(parser: Parser) -> None:
     """Add the options of `harken data joined`."""
     add_recordings(parser)
     add = parser.add_argument
-    add_fields(
-        parser,
+    parser.add_fields(
         JoinedConfig,
         sentences="Number of sentences, a tenth each in dev and test",
         min_words="Minimum number of words per sentence",
@@ -107,7 +103,7 @@ def joined_options(parser: argparse.ArgumentParser) -> None:
         add(f"--{part}-speakers", type=_speakers, default=0.15, metavar="NAMES", help=text)
 
 
-def make_joined(
+def write_joined_words(
     out: Path, *, folder: Path, pattern: str | None, words: str | None, split: str, **settings: Any
 ) -> list[Path]:
     """Write sounds of several words each, and manifests with the time of every word."""
@@ -129,17 +125,14 @@ def _recordings(
         texts = _transcripts(words) if words else None
         return utterances_from_names(folder, pattern, words=texts, split=split)
     if words or split:
-        raise UserError(
-            "data: --words and --split need --pattern",
-            fix="describe the file names with --pattern, or leave out both",
-        )
+        problem = "data: --words and --split need --pattern"
+        raise UserError(problem, fix="describe the file names with --pattern, or leave out both")
     return read_speech_folder(folder)
 
 
 def _transcripts(text: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in (DIGITS if text == "digits" else text).split(",")]
     if not all(all(pair) for pair in pairs):
-        raise UserError(
-            f"--words: expected pairs such as 1=yes,0=no, got {text!r}", fix="write A=B,C=D"
-        )
+        problem = f"--words: expected pairs such as 1=yes,0=no, got {text!r}"
+        raise UserError(problem, fix="write A=B,C=D")
     return {key: transcript for key, _, transcript in pairs}

@@ -21,49 +21,37 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
     """Return the run with the search that the options describe."""
     given = {name: value for name in SEARCH if (value := getattr(options, name, None)) is not None}
     nbest: int | None = getattr(options, "nbest", None)
-    if nbest is not None:
-        _check("--nbest", "beam", nbest, run)
-    for name, value in given.items():
-        _check(flag(name), name, value, run)
+    known = key_specs(SearchConfig if run.search is None else type(run.search))
+    limited = [] if nbest is None else [("--nbest", "beam", nbest)]
+    for option, name, value in [*limited, *((flag(name), name, given[name]) for name in given)]:
+        if name not in known:
+            raise speech_only(option, run)
+        spec = known[name]
+        if names := choices(spec.types):
+            require_choice(option, value, names)
+        elif convert(spec.types, value) != value or not spec.within(value) or value == math.inf:
+            problem = f"{option}: expected a number {spec.bounds}, got {value}"
+            raise UserError(problem, fix="change it")
     if run.search is None:
-        for name in given:
-            raise UserError(
-                f"{flag(name)}: task {run.recipe.task!r} does not search",
-                fix=f"leave out {flag(name)}",
-            )
+        for option in map(flag, given):
+            problem = f"{option}: task {run.recipe.task!r} does not search"
+            raise UserError(problem, fix=f"leave out {option}")
         return run
-    kind: type = type(run.search)
-    known = key_specs(kind)
     excluded = (other for name in given for other in known[name].excludes)
-    changes: dict[str, Any] = {name: known[name].absent(None) for name in excluded}
-    changes |= given
+    changes: dict[str, Any] = {name: known[name].absent(None) for name in excluded} | given
     if nbest is not None and changes.get("temperature", run.search.temperature) is None:
-        beam = given.get("beam", max(nbest, run.search.beam))
+        changes["beam"] = beam = given.get("beam", max(nbest, run.search.beam))
         if beam < nbest:
-            raise UserError(
-                f"--beam: expected {nbest} or more for --nbest {nbest}, got {beam}",
-                fix=f"leave out --beam, or use --beam {nbest}",
-            )
-        changes["beam"] = beam
-    if not changes:
-        return run
+            problem = f"--beam: expected {nbest} or more for --nbest {nbest}, got {beam}"
+            raise UserError(problem, fix=f"leave out --beam, or use --beam {nbest}")
     try:
-        return run.searching(replace(run.search, **changes))
+        return run.searching(replace(run.search, **changes)) if changes else run
     except ValueError as error:
         flags = " ".join(map(flag, given))
         raise UserError(f"{flags}: {error}", fix="change these options") from None
 
 
-def _check(option: str, name: str, value: float | str, run: Run) -> None:
-    """Raise unless a value is within the bounds that recipes have, and finite."""
-    known = key_specs(SearchConfig if run.search is None else type(run.search))
-    if name not in known:
-        raise UserError(
-            f"{option}: expected a speech recognizer, got a run of task {run.recipe.task!r}",
-            fix=f"leave out {option}",
-        )
-    spec = known[name]
-    if names := choices(spec.types):
-        require_choice(option, value, names)
-    elif convert(spec.types, value) != value or not spec.within(value) or value == math.inf:
-        raise UserError(f"{option}: expected a number {spec.bounds}, got {value}", fix="change it")
+def speech_only(option: str, run: Run) -> UserError:
+    """Return the error for an option of speech recognizers that is used with another run."""
+    problem = f"{option}: expected a speech recognizer, got a run of task {run.recipe.task!r}"
+    return UserError(problem, fix=f"leave out {option}")

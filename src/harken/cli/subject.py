@@ -1,4 +1,4 @@
-"""Load a run or a Hugging Face folder for the commands that inspect a model."""
+"""Load a run or a Hugging Face folder, for the commands that inspect a model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ class Subject(NamedTuple):
 
 
 def load_subject(folder: Path, device: Any) -> Subject:
-    """Load a model that has attention."""
+    """Load a run or a Hugging Face folder whose model has attention."""
     if is_huggingface(folder):
         loaded = load_huggingface(folder, device)
         kind = f"{loaded.read.model_type} of Hugging Face"
@@ -38,8 +38,6 @@ def load_subject(folder: Path, device: Any) -> Subject:
         run = load(folder, device)
         subject = Subject(run.recipe.task, run.model, run.attention, run.vocabulary, run)
     if not has_attention(subject.model):
-        raise UserError(
-            f"{folder}: the model has no attention",
-            fix="choose a model with attention, such as a Transformer",
-        )
+        problem = f"{folder}: the model has no attention"
+        raise UserError(problem, fix="choose a model with attention, such as a Transformer")
     return subject

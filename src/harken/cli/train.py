@@ -11,17 +11,14 @@ from harken.training.signals import Interrupted
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, then print the metrics."""
-    overrides = [*options.sets]
-    if options.seed is not None:
-        overrides.append(f"seed={options.seed}")
-    if options.device is not None:
-        overrides.append(f"training.runtime.device={options.device}")
+    """Train, print the metrics, and return 0 or the code of the signal that interrupted it."""
+    keys = {"seed": options.seed, "training.runtime.device": options.device}
+    given = [f"{key}={value}" for key, value in keys.items() if value is not None]
     folder = options.folder
     if folder is None:
         inside_run = options.resume and options.recipe.name == RECIPE
         folder = options.recipe.parent if inside_run else Path("runs") / options.recipe.stem
-    recipe = load_recipe(options.recipe, overrides)
+    recipe = load_recipe(options.recipe, [*options.sets, *given])
     try:
         train(recipe, folder, resume=options.resume, progress=True)
     except Interrupted as stop:

@@ -1,26 +1,25 @@
 """Commands that inspect a model: inspect, heads, ablate, patch, align."""
 
-import argparse
 from pathlib import Path
 
-from harken.cli.arguments import add_data_options, add_json, add_run_folder, at_least
+from harken.cli.arguments import Parser, at_least
 
 RUN_OR_FOLDER = "Run folder, or Hugging Face folder"
 NAMES = """L1.H3 is head 3 of layer 1, both counted from 1; encoder., decoder. and cross. name the
 attention where a model has several."""
 
 
-def inspect_options(parser: argparse.ArgumentParser) -> None:
+def inspect_options(parser: Parser) -> None:
     """Show the attention of a model for your inputs."""
     add = parser.add_argument
-    add_run_folder(parser, RUN_OR_FOLDER)
+    parser.add_run_folder(RUN_OR_FOLDER)
     add("inputs", nargs="*", default=[], metavar="INPUT", help="Texts, audio files or images")
     add("--file", type=Path, metavar="FILE", help="File with one input per line")
     add("--out", type=Path, default=Path(), metavar="DIR", help="Folder of the pages and figures")
     add("--layers", default="", metavar="LAYER,…", help="Layers to show, such as 1,3 or cross.L2")
     add("--heads", default="", metavar="HEAD,…", help="Heads to show, such as 2 or L1.H3")
     add("--save", action="store_true", help="Also save the tensors of these layers, for scripts")
-    add_json(parser, device=True)
+    parser.add_device_and_json()
     parser.epilog = f"""input:
   A text in quotes, as for `harken predict`; audio files for a speech recognizer; images or rows of
   an array for a captioner. A Hugging Face folder (BERT, GPT-2 or Llama: config.json,
@@ -45,25 +44,23 @@ examples:
 """
 
 
-def heads_options(parser: argparse.ArgumentParser) -> None:
+def heads_options(parser: Parser) -> None:
     """Describe what every head attends to, from its weights and on inputs."""
     add = parser.add_argument
-    add_run_folder(parser, RUN_OR_FOLDER)
-    text = "Number of inputs (default: 50)"
-    add("--inputs", type=at_least(1), default=50, metavar="N", help=text)
+    parser.add_run_folder(RUN_OR_FOLDER)
+    add("--inputs", type=at_least(1), default=50, metavar="N", help="Number of inputs")
     add("--text", type=Path, metavar="FILE", help="Your own inputs, one per line")
-    text = "Sequence length for the analysis of the weights"
-    add("--length", type=at_least(8), metavar="N", help=text)
+    add("--length", type=at_least(8), metavar="N", help="Sequence length to analyze the weights")
     add("--out", type=Path, metavar="DIR", help="Folder for heads.svg and heads.png")
     add("--seed", type=int, default=0, metavar="N", help="Seed of the random tokens")
-    add_json(parser, device=True)
+    parser.add_device_and_json()
     parser.epilog = f"""{NAMES}
 
 columns, from the weights:
   offset     T, the number of steps back with the highest score for random tokens (negative: ahead);
              any, if the score varies by less than one nat over all offsets
   band       number of offsets around T that lose at most one nat
-  place      share of the variance of the score that depends on positions only
+  position   share of the variance of the score that depends on positions only
   content    share that depends on the key's token; the rest depends on the query's token
   copies     eigenvalues of W_OV: 1 writes the token that it reads, -1 its opposite
 and measured on the inputs, as means over their tokens:
@@ -80,19 +77,17 @@ examples:
 """
 
 
-def ablate_options(parser: argparse.ArgumentParser) -> None:
+def ablate_options(parser: Parser) -> None:
     """Remove each head, layer or position encoding in turn and measure the effect."""
     add = parser.add_argument
-    add_run_folder(parser)
-    parts, text = ("heads", "layers", "positions"), "Parts to remove (default: heads)"
-    add("--what", choices=parts, default="heads", help=text)
-    methods = ("zero", "mean", "resample")
+    parser.add_run_folder()
+    parts, methods = ("heads", "layers", "positions"), ("zero", "mean", "resample")
+    add("--what", choices=parts, default="heads", help="Parts to remove")
     add("--how", choices=methods, default="zero", help="Replacement of the part, see below")
-    text = "Number of examples (default: 100)"
-    add("--examples", type=at_least(1), default=100, metavar="N", help=text)
+    add("--examples", type=at_least(1), default=100, metavar="N", help="Number of examples")
     add("--seed", type=at_least(0), default=0, metavar="N", help="Seed of --how resample")
-    add_data_options(parser)
-    add_json(parser, device=True)
+    parser.add_data_options()
+    parser.add_device_and_json()
     parser.epilog = f"""the output of a part is replaced by:
   zero       zeros
   mean       its mean over the same examples
@@ -112,15 +107,14 @@ examples:
 """
 
 
-def patch_options(parser: argparse.ArgumentParser) -> None:
+def patch_options(parser: Parser) -> None:
     """Find the heads or layers that carry the difference between two texts."""
     add = parser.add_argument
-    add_run_folder(parser, RUN_OR_FOLDER)
+    parser.add_run_folder(RUN_OR_FOLDER)
     add("clean", metavar="CLEAN", help="Text with the prediction to restore")
     add("corrupted", metavar="CORRUPTED", help="Text with the same number of tokens")
-    kinds = ("heads", "layers")
-    add("--what", choices=kinds, default="heads", help="Parts to patch (default: heads)")
-    add_json(parser, device=True)
+    add("--what", choices=("heads", "layers"), default="heads", help="Parts to patch")
+    parser.add_device_and_json()
     parser.epilog = """The model reads the corrupted text once for each part, with the output of
 this part copied from the clean text (activation patching). Parts that restore most are first.
 
@@ -140,10 +134,10 @@ examples:
 """
 
 
-def align_options(parser: argparse.ArgumentParser) -> None:
+def align_options(parser: Parser) -> None:
     """Measure the word alignment of every cross-attention head of a translation model."""
     add, path = parser.add_argument, Path
-    add_run_folder(parser, "Run folder of the task translate")
+    parser.add_run_folder("Run folder of the task translate")
     add("--source", type=path, required=True, metavar="FILE", help="Source sentences")
     add("--target", type=path, required=True, metavar="FILE", help="Translations of --source")
     text = "Gold links: 3-4 sure, 3p4 possible"
@@ -152,11 +146,10 @@ def align_options(parser: argparse.ArgumentParser) -> None:
     add("--first", choices=sides, default="source", help="Side of the first number of a link")
     methods = ("argmax", "intersection", "union", "grow-diag-final", "threshold")
     add("--how", choices=methods, default="argmax", help="Method that links words, see below")
-    text = "Minimum weight for threshold (0.2)"
-    add("--min-weight", type=float, default=0.2, metavar="X", help=text)
+    add("--min-weight", type=float, default=0.2, metavar="X", help="Minimum weight for threshold")
     text = "Decoder step of a word: the one that predicts it, or the next, which reads it"
     add("--step", choices=("predicting", "reading"), default="predicting", help=text)
-    add_json(parser, device=True)
+    parser.add_device_and_json()
     parser.epilog = """The model reads the given translations (teacher forcing). The attention of
 each head is compared with gold links (alignment error rate, Och and Ney).
 
@@ -174,6 +167,3 @@ on one half of the pairs and measured on the other.
 examples:
   harken align runs/translate --source test.en --target test.de --links test.talp --first target
 """
-
-
-COMMANDS = (inspect_options, heads_options, ablate_options, patch_options, align_options)

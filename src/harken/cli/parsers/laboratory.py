@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from harken.cli.arguments import add_json, add_overrides, at_least
+from harken.cli.arguments import Parser, at_least
 
 KINDS = {
     "shift": "attends to the token --offset steps back",
@@ -15,13 +15,13 @@ KINDS = {
 }
 
 
-def design_options(parser: argparse.ArgumentParser) -> None:
+def design_options(parser: Parser) -> None:
     """Construct an attention head from a formula and check its attention."""
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True, dest="kind")
     for kind, summary in KINDS.items():
         command = kinds.add_parser(kind, help=summary, description=f"A head that {summary}.")
-        _design_options(command, kind)
         command.set_defaults(parser=command)
+        _design_options(command, kind)
     parser.epilog = """examples:
   harken design shift --offset 3 --width 64 --tolerance 0.01 --length 512
   harken design band --offset 40 --band 16 --sharpness 2 --length 256 --out band.svg
@@ -32,45 +32,45 @@ def design_options(parser: argparse.ArgumentParser) -> None:
 """
 
 
-def _design_options(parser: argparse.ArgumentParser, kind: str) -> None:
+def _design_options(parser: Parser, kind: str) -> None:
     add = parser.add_argument
     if kind in ("shift", "band", "previous-match"):
         positions = ("sinusoid", "fourier")
-        add("--width", type=int, default=64, help="Width of the position vectors (64)")
+        add("--width", type=int, default=64, help="Width of the position vectors")
         add("--key-width", type=int, help="Width of the head; a frequency takes 2")
-        add("--length", type=int, default=256, help="Maximum length of the text (256)")
+        add("--length", type=int, default=256, help="Maximum length of the text")
         add("--position", choices=positions, default="sinusoid", help="Kind of positions")
-        add("--base", type=float, default=10000.0, help="Base of the sinusoids (10000)")
+        add("--base", type=float, default=10000.0, help="Base of the sinusoids")
         add("--span", type=int, help="Period of the Fourier basis (default: the length)")
     if kind in ("shift", "band"):
         masks = ("causal", "strictly_causal", "bidirectional")
-        add("--offset", type=int, default=1, help="Number of steps back (1)")
-        add("--mask", dest="mask_kind", choices=masks, default="causal", help="Mask (causal)")
+        add("--offset", type=int, default=1, help="Number of steps back")
+        add("--mask", dest="mask_kind", choices=masks, default="causal", help="Attention mask")
     if kind == "band":
-        add("--band", type=float, default=8.0, help="Approximate number of offsets (8)")
-        add("--sharpness", type=float, default=1.0, help="Factor that narrows the band (1)")
+        add("--band", type=float, default=8.0, help="Approximate number of offsets")
+        add("--sharpness", type=float, default=1.0, help="Factor that narrows the band")
     else:
-        add("--tolerance", type=float, default=0.01, help="Maximum attention to other keys (0.01)")
+        add("--tolerance", type=float, default=0.01, help="Maximum attention to other keys")
     if kind in ("copy", "average"):
         count, keys = (1, [0]) if kind == "copy" else (2, [0, 1])
-        add("--keys", type=int, default=16, help="Number of orthonormal tokens (16)")
+        add("--keys", type=int, default=16, help="Number of orthonormal tokens")
         add("--target", type=int, nargs=count, default=keys, metavar="KEY", help="Index, from 0")
     if kind == "previous-match":
-        add("--symbols", type=int, default=11, help="Vocabulary size, including the start (11)")
+        add("--symbols", type=int, default=11, help="Vocabulary size, with the start token")
     add("--out", type=Path, metavar="FILE", help="Figure to draw: .svg or .png")
-    add_json(parser)
+    parser.add_json()
 
 
-def claims_options(parser: argparse.ArgumentParser) -> None:
+def claims_options(parser: Parser) -> None:
     """Check statements of course material about attention by computation."""
     add = parser.add_argument
     add("names", nargs="*", metavar="ID", help="Claims to check, such as A4 (default: all)")
     add("--list", action="store_true", help="List the statements and their sources; run nothing")
-    add("--width", type=int, default=64, metavar="N", help="Width d of the formulas (64)")
+    add("--width", type=int, default=64, metavar="N", help="Width d of the formulas")
     add("--seed", type=int, default=0, metavar="N", help="Seed of all random numbers")
     add("--run", type=Path, metavar="DIR", dest="folder", help="Run folder for claim B8")
     add("--page", type=Path, metavar="FILE.html", help="Also write a page with figures")
-    add_json(parser)
+    parser.add_json()
     parser.epilog = """examples:
   harken claims A4 A6 --width 128     check two claims at another width
   harken claims --page claims.html    write a page with figures
@@ -80,17 +80,17 @@ The exit code is 1 if a verdict differs from the recorded one.
 """
 
 
-def cost_options(parser: argparse.ArgumentParser) -> None:
+def cost_options(parser: Parser) -> None:
     """Print the FLOPs, memory, depth and time of a training step."""
     add = parser.add_argument
     add("recipe", type=Path, metavar="RECIPE.toml", help="Recipe, or Hugging Face folder")
-    add_overrides(parser)
-    add("--length", type=at_least(1), nargs="+", metavar="N", help="Tokens or frames per row")
-    add("--batch", type=at_least(1), metavar="N", help="Rows per batch (default: the recipe's)")
-    text = "Vocabulary size (default: the recipe's)"
-    add("--vocabulary", type=at_least(1), metavar="N", help=text)
+    parser.add_overrides()
+    size = at_least(1)
+    add("--length", type=size, nargs="+", metavar="N", help="Tokens or frames per row")
+    add("--batch", type=size, metavar="N", help="Rows per batch (default: the recipe's)")
+    add("--vocabulary", type=size, metavar="N", help="Vocabulary size (default: the recipe's)")
     add("--measure", action="store_true", help="Predict the time of a step and time a few steps")
-    add_json(parser)
+    parser.add_json()
     parser.epilog = """The step is traced on tensors without data; only --measure computes it.
 
 examples:
@@ -100,7 +100,7 @@ examples:
 """
 
 
-def data_options(parser: argparse.ArgumentParser) -> None:
+def data_options(parser: Parser) -> None:
     """Generate or download a data set."""
     add = parser.add_argument
     add("name", nargs="?", metavar="NAME", help="Data set; without it, the list is printed")
@@ -128,11 +128,7 @@ examples:
 """
 
 
-def doctor_options(parser: argparse.ArgumentParser) -> None:
+def doctor_options(parser: Parser) -> None:
     """Report versions, devices, speed and missing packages of this machine."""
-    add_json(parser)
+    parser.add_json()
     parser.epilog = "examples:\n  harken doctor --json\n"
-
-
-LABORATORY = (design_options, claims_options, cost_options)
-MACHINE = (data_options, doctor_options)

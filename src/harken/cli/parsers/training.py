@@ -1,28 +1,17 @@
 """Commands that train and evaluate: demo, new, train, evaluate, compare, predict, report."""
 
-import argparse
 from pathlib import Path
 
-from harken.cli.arguments import (
-    DEVICES,
-    add_data_options,
-    add_json,
-    add_overrides,
-    add_run_folder,
-    add_search_options,
-    at_least,
-    fraction,
-)
+from harken.cli.arguments import DEVICES, Parser, at_least, fraction
 
 
-def demo_options(parser: argparse.ArgumentParser) -> None:
+def demo_options(parser: Parser) -> None:
     """Train and evaluate a question answering model on generated data, and write the report."""
     add, folder = parser.add_argument, Path("runs/demo")
     add("task", nargs="?", default="answer", choices=["answer"], metavar="TASK", help="Task")
-    text = f"Run folder (default: {folder})"
-    add("--run", type=Path, default=folder, metavar="DIR", dest="folder", help=text)
+    add("--run", type=Path, default=folder, metavar="DIR", dest="folder", help="Run folder")
     add("--seed", type=at_least(0), default=0, metavar="N", help="Seed of the data and the model")
-    add_json(parser)
+    parser.add_json()
     parser.epilog = """The model reads generated biographies, learns from a few questions where
 people were born, and answers questions about people of whom it has seen only the biography. A
 second call prints the results again.
@@ -32,15 +21,14 @@ examples:
 """
 
 
-def new_options(parser: argparse.ArgumentParser) -> None:
+def new_options(parser: Parser) -> None:
     """Check your files and write a recipe for them."""
     add = parser.add_argument
     add("task", metavar="TASK", help="Task, such as tag; an unknown name lists all")
     add("files", nargs="*", default=[], type=Path, metavar="FILE", help="Files of the task")
-    path, text = Path("recipe.toml"), "Recipe to write (default: recipe.toml)"
-    add("--out", type=Path, default=path, metavar="RECIPE.toml", help=text)
-    text = "Share of the examples held out as dev split"
-    add("--dev", type=fraction, metavar="SHARE", help=text)
+    path = Path("recipe.toml")
+    add("--out", type=Path, default=path, metavar="RECIPE.toml", help="Recipe to write")
+    add("--dev", type=fraction, metavar="SHARE", help="Share of the examples held out for dev")
     parser.epilog = """Without files, the error lists them. Paths in the recipe are relative to it.
 
 examples:
@@ -51,17 +39,17 @@ examples:
 """
 
 
-def train_options(parser: argparse.ArgumentParser) -> None:
+def train_options(parser: Parser) -> None:
     """Train a model from a recipe, or resume an interrupted run."""
     add = parser.add_argument
     add("recipe", type=Path, metavar="RECIPE.toml", help="Recipe of the run")
-    add_overrides(parser)
+    parser.add_overrides()
     text = "Run folder to write (default: runs/NAME for NAME.toml)"
     add("--run", type=Path, metavar="DIR", dest="folder", help=text)
     add("--seed", type=int, metavar="N", help="Seed of the run (default: that of the recipe)")
     add("--device", choices=DEVICES, help="Device to train on (default: that of the recipe)")
     add("--resume", action="store_true", help="Continue an interrupted run")
-    add_json(parser)
+    parser.add_json()
     parser.epilog = """examples:
   harken train recipe.toml
   harken train recipe.toml --set model.width=128 --set training.pretrain.steps=500 --run runs/small
@@ -69,14 +57,14 @@ def train_options(parser: argparse.ArgumentParser) -> None:
 """
 
 
-def evaluate_options(parser: argparse.ArgumentParser) -> None:
+def evaluate_options(parser: Parser) -> None:
     """Compute the metrics of a run on a split of its recipe or on other files."""
-    add_run_folder(parser)
-    add_data_options(parser)
-    add_search_options(parser, ("beam", "mode", "ctc_weight"))
+    parser.add_run_folder()
+    parser.add_data_options()
+    parser.add_search_options(("beam", "mode", "ctc_weight"))
     add, text = parser.add_argument, "Also evaluate on changed audio, see below (repeatable)"
     add("--condition", action="append", default=[], metavar="KIND:AMOUNT", help=text)
-    add_json(parser, device=True)
+    parser.add_device_and_json()
     parser.epilog = """conditions (speech recognizers only), each applied to clean audio:
   quiet:DB lowers the level; noise:DB, pink:DB, babble:DB and talker:DB add a signal at this SNR;
   reverb:SECONDS simulates a room; references:SHARE adds errors to the references
@@ -89,17 +77,17 @@ examples:
 """
 
 
-def compare_options(parser: argparse.ArgumentParser) -> None:
+def compare_options(parser: Parser) -> None:
     """Evaluate runs on the same examples and test their differences for significance."""
     add = parser.add_argument
     add("folders", nargs="+", type=Path, metavar="RUN", help="Run folders, two or more")
-    add_data_options(parser)
-    add_search_options(parser, ("beam", "mode", "ctc_weight"))
+    parser.add_data_options()
+    parser.add_search_options(("beam", "mode", "ctc_weight"))
     add("--rows", metavar="KEY", help="Print a table with a row per value of this recipe key")
     add("--columns", metavar="KEY", help="Recipe key of the columns of this table")
     add("--metric", metavar="NAME", help="Metric of this table (default: the first of the task)")
     add("--out", type=Path, metavar="FILE.html", help="Also write the comparison as a page")
-    add_json(parser, device=True)
+    parser.add_device_and_json()
     parser.epilog = """With --rows and --columns, each run is evaluated on its own data, and nothing
 is tested. A key of data.* is shown as the name of the folder of its file.
 
@@ -110,17 +98,17 @@ examples:
 """
 
 
-def predict_options(parser: argparse.ArgumentParser) -> None:
+def predict_options(parser: Parser) -> None:
     """Predict outputs for lines of text, audio files or images."""
     add = parser.add_argument
-    add_run_folder(parser)
+    parser.add_run_folder()
     add("files", nargs="*", default=[], metavar="FILE", help="Input files; - or nothing is stdin")
     add("--confidence", action="store_true", help="Append a tab and the probability")
     add("--nbest", type=int, metavar="N", help="Number of hypotheses per input")
     add("--max-error", type=fraction, metavar="RATE", help="Print ? where confidence is too low")
     add("--times", action="store_true", help="Print start and end of every word (speech only)")
-    add_search_options(parser)
-    add_json(parser, device=True)
+    parser.add_search_options()
+    parser.add_device_and_json()
     parser.epilog = """Lines of stdin are predicted as they arrive; lines that wait are batched.
 
 output:
@@ -157,22 +145,11 @@ examples:
 """
 
 
-def report_options(parser: argparse.ArgumentParser) -> None:
+def report_options(parser: Parser) -> None:
     """Write the report of a run as one self-contained HTML page."""
-    add_run_folder(parser)
+    parser.add_run_folder()
     text = "Page to write (default: report.html of the run)"
     parser.add_argument("--out", type=Path, metavar="FILE", help=text)
     parser.epilog = """examples:
   harken report runs/demo --out page.html
 """
-
-
-COMMANDS = (
-    demo_options,
-    new_options,
-    train_options,
-    evaluate_options,
-    compare_options,
-    predict_options,
-    report_options,
-)
