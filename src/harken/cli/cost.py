@@ -77,11 +77,10 @@ def _column(step: Workload, measure: bool) -> dict[str, float]:
     if measure:
         remark("measuring this machine …")
         prepare(torch.device("cpu"))
-        figures["predicted_seconds"] = time.predicted_seconds(step)
-        measured = time.measured(step)
-        figures |= {
-            f"measured_{key}": getattr(measured, key) for key in ("seconds", "kept", "peak")
-        }
+        figures["predicted_seconds"] = time.predict_seconds(step)
+        seconds, memory = time.measure_step(step)
+        figures |= {"measured_seconds": seconds}
+        figures |= {f"measured_{key}": value for key, value in memory._asdict().items()}
     return figures
 
 

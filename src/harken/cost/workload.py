@@ -28,8 +28,8 @@ TAGS = 17  # of Universal Dependencies
 LIMITS = ("max_frames", "max_source", "max_target", "length")  # attributes of models
 WIDTHS = {"width", "hidden", "embedding_width", "inner", "head_width", "key_width"}
 COUNTS = ("parameters", "forward", "step", "traffic", "held", "kept", "peak")
-# Sizes at which a letter is traced, the last one for the check; J and V: multiples of the recipe's.
-# One layer would be special: the state of a single recurrent layer needs no copy.
+# Sizes at which a letter is traced, the last one for the check; those of J and V are multiples of
+# the recipe's. L starts at 2, because a single recurrent layer does not copy its state.
 COUNT_NODES = {"B": (2, 3, 5), "T": (4, 8, 12, 16), "M": (5, 10, 15, 20), "S": (256, 320, 384, 512)}
 COUNT_NODES |= {"J": (1, 2, 3, 4), "V": (1, 2, 3), "L": (2, 3, 4), "D": (2, 3, 4)}
 DEPTH_NODES = {"B": (2, 4, 8), "T": (2, 4, 8, 16), "M": (4, 8, 16, 32), "S": (256, 512, 1024, 2048)}
@@ -60,7 +60,7 @@ class Workload:
         return task_of(self.recipe).probe(self.recipe, self.vocabulary_sizes, self.sizes)
 
     def loss(self) -> Callable[[nn.Module], Tensor]:
-        """Return the loss on a random batch as a function of the model."""
+        """Return a function from the model to its loss on a random batch."""
         batch = self.batch()
         return lambda model: batch.loss(model, CPU)
 
@@ -133,7 +133,7 @@ def trace_workload(step: Workload, observers: Sequence[Observer] = ()) -> Cost:
 
 def count_formulas(step: Workload) -> dict[str, Formula | None]:
     """Fit operations and bytes; None for a count that is not a polynomial of the sizes."""
-    updates: dict[tuple[int, ...], Cost] = {}  # of the optimizers, by the sizes of the model
+    updates: dict[tuple[int, ...], Cost] = {}  # of the optimizers alone, by the model's sizes
 
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
         other = step.resized(sizes)
@@ -164,7 +164,7 @@ def depth_formulas(step: Workload) -> dict[str, Formula | None]:
 def axes(
     step: Workload, nodes: Mapping[str, Sequence[int]], factors: Sequence[Factor]
 ) -> list[Axis]:
-    """Return one axis per letter."""
+    """Return one axis per letter; counts of layers are never in a logarithm."""
     axes = []
     for letter, size in step.letters.items():
         unit = size if letter in "JV" else 1
@@ -183,7 +183,7 @@ def model_letters(recipe: Recipe) -> dict[str, int]:
 
 
 def stacks(recipe: Recipe) -> dict[str, tuple[Path, int]]:
-    """Return the paths of the layers L and D in the model's config, and their numbers."""
+    """Return path and value of the settings L and D, the numbers of layers, in the model config."""
     numbers = integers(recipe.model)
     layers = [(path, value) for path, value in numbers if path[-1] == "layers" and value > 0]
     return dict(zip("LD", layers, strict=False))
