@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harken.cli.main import main
-from harken.synthetic.scenes import ScenesConfig, drawn, held_out_pairs
+from harken.synthetic.scenes import ScenesConfig, draw_scene, held_out_pairs
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Path]:
@@ -27,7 +27,7 @@ def test_drawn_scenes_need_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     assert paths == [out / name for name in (*names, "examples")]
     assert [len(captions(path)) for path in paths[:3]] == [11, 1, 1]
     images = np.load(out / "train.npz")["images"]
-    np.testing.assert_array_equal(images[10], drawn(ScenesConfig(), "train", 10).picture)
+    np.testing.assert_array_equal(images[10], draw_scene(ScenesConfig(), "train", 10).picture)
 
 
 def test_every_option_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,7 +48,7 @@ def test_every_option_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str
     config = ScenesConfig(
         scenes=23, size=37, min_shapes=2, max_shapes=2, noise=0, new_pairs=True, seed=5
     )
-    expected = np.stack([drawn(config, "train", index).picture for index in range(19)])
+    expected = np.stack([draw_scene(config, "train", index).picture for index in range(19)])
     np.testing.assert_array_equal(np.load(images)["images"], expected)
     for path, new in ((train, False), (test, True)):
         for caption in captions(path):

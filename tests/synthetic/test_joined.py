@@ -156,10 +156,10 @@ def test_files_are_read_back(
     recordings: list[Utterance], by_sound: dict[bytes, Utterance], tmp_path: Path
 ) -> None:
     config = JoinedConfig(sentences=23, test_speakers=("eve",), dev_speakers=("dan",))
-    files = write_joined(recordings, config, tmp_path)
+    write_joined(recordings, config, tmp_path)
     parts = part_by_speaker(recordings, config)
     for part, size in (("train", 19), ("dev", 2), ("test", 2)):
-        utterances = read_utterances(getattr(files, part))
+        utterances = read_utterances(tmp_path / f"{part}.jsonl")
         assert len(utterances) == size
         speakers = {recording.speaker for recording in parts[part]}  # type: ignore[index]
         for utterance in utterances:
@@ -167,7 +167,6 @@ def test_files_are_read_back(
             signal = read_sound(utterance.audio, rate=RATE)  # 16 bits in, the same 16 bits out
             texts = [by_sound[piece.tobytes()].text for piece in pieces(utterance, signal)]
             assert utterance.text == " ".join(texts)
-    assert files.audio == tmp_path / "joined"
 
 
 def test_only_single_words_are_joined(recordings: list[Utterance], tmp_path: Path) -> None:

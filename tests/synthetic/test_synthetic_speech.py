@@ -12,14 +12,14 @@ from harken.formats.manifest import read_utterances
 from harken.formats.sound import read_sound
 from harken.formats.split import PARTS, Part
 from harken.synthetic import speech as module
-from harken.synthetic.recordings import RecordedFiles, Recording
+from harken.synthetic.recordings import Recording
 from harken.synthetic.speech import (
     DIGITS,
     MAX_WORDS,
     PRONUNCIATIONS,
     SpeechConfig,
     speak,
-    spoken,
+    speak_all,
     voices,
     write_speech,
 )
@@ -29,7 +29,7 @@ seeds = st.integers(-(2**63), 2**63)
 
 def test_a_seed_keeps_its_utterances() -> None:
     # Written down once: published figures name a seed, so a change here is a change of data.
-    utterance, signal = spoken(SpeechConfig(seed=7), "test", 11)
+    utterance, signal = speak(SpeechConfig(seed=7), "test", 11)
     assert (utterance.text, utterance.speaker) == ("seven two one nine", "speaker20")
     assert utterance.words[2] == SpokenWord("one", 0.943375, 1.141875)
     assert len(signal) == 13972
@@ -40,9 +40,9 @@ def test_a_seed_keeps_its_utterances() -> None:
 @settings(max_examples=10)
 def test_an_utterance_does_not_depend_on_the_others(seed: int, part: Part, index: int) -> None:
     small, large = (SpeechConfig(seed=seed, utterances=count) for count in (3, 10**5))
-    utterance, signal = spoken(small, part, index)
-    spoken(large, part, index + 1)
-    again, same = spoken(large, part, index)
+    utterance, signal = speak(small, part, index)
+    speak(large, part, index + 1)
+    again, same = speak(large, part, index)
     assert again == utterance
     np.testing.assert_array_equal(same, signal)
     assert np.isfinite(signal).all()
@@ -52,7 +52,7 @@ def test_an_utterance_does_not_depend_on_the_others(seed: int, part: Part, index
 
 def test_seeds_parts_and_indices_say_different_things() -> None:
     sums = {
-        float(spoken(SpeechConfig(seed=seed), part, index)[1].sum())
+        float(speak(SpeechConfig(seed=seed), part, index)[1].sum())
         for seed in range(3)
         for part in PARTS
         for index in range(5)
@@ -63,7 +63,7 @@ def test_seeds_parts_and_indices_say_different_things() -> None:
 def test_words_have_the_times_at_which_they_sound() -> None:
     config = SpeechConfig(utterances=60, snr=60.0, sample_rate=11025, min_words=2, max_words=4)
     lengths = Counter()
-    for utterance, signal in speak(config, "train"):
+    for utterance, signal in speak_all(config, "train"):
         assert utterance.text == " ".join(word.word for word in utterance.words)
         lengths[len(utterance.words)] += 1
         inside = np.zeros(len(signal), dtype=bool)
@@ -76,7 +76,7 @@ def test_words_have_the_times_at_which_they_sound() -> None:
 
 def test_every_word_comes_as_often() -> None:
     config = SpeechConfig(words=("yes", "no", "go"), utterances=150, max_words=3, sample_rate=4000)
-    counts = Counter(word for item, _ in speak(config, "train") for word in item.text.split())
+    counts = Counter(word for item, _ in speak_all(config, "train") for word in item.text.split())
     assert set(counts) == {"yes", "no", "go"}
     total = sum(counts.values())
     assert max(abs(count - total / 3) for count in counts.values()) < 4 * (total * 2 / 9) ** 0.5
@@ -114,8 +114,8 @@ def pictures(recordings: list[Recording], rate: int, moments: int) -> tuple[np.n
 def test_words_of_strangers_are_recognized_by_templates_but_not_all(seed: int) -> None:
     """The mean picture of each word over the speakers of train, and the nearest for the others."""
     config = SpeechConfig(utterances=200, seed=seed)
-    train = list(speak(config, "train"))
-    test = [*speak(config, "dev"), *speak(config, "test")]
+    train = list(speak_all(config, "train"))
+    test = [*speak_all(config, "dev"), *speak_all(config, "test")]
 
     def accuracy(moments: int) -> float:
         labels, features = pictures(train, config.sample_rate, moments)
@@ -132,18 +132,21 @@ def test_words_of_strangers_are_recognized_by_templates_but_not_all(seed: int) -
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> RecordedFiles:
-    return write_speech(SpeechConfig(utterances=53), tmp_path_factory.mktemp("spoken"))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("spoken")
+    paths = write_speech(SpeechConfig(utterances=53), folder)
+    assert paths == [folder / f"{part}.jsonl" for part in PARTS]
+    return folder
 
 
-def test_files_are_what_was_said(files: RecordedFiles) -> None:
+def test_files_are_what_was_said(folder: Path) -> None:
     config = SpeechConfig(utterances=53)
     speakers = {}
     for part, size in (("train", 43), ("dev", 5), ("test", 5)):
-        read = read_utterances(getattr(files, part))
+        read = read_utterances(folder / f"{part}.jsonl")
         assert len(read) == size
         speakers[part] = {utterance.speaker for utterance in read}
-        for found, (utterance, signal) in zip(read, speak(config, part), strict=True):  # type: ignore[arg-type]
+        for found, (utterance, signal) in zip(read, speak_all(config, part), strict=True):  # type: ignore[arg-type]
             assert (found.text, found.speaker) == (utterance.text, utterance.speaker)
             assert found.words == utterance.words
             np.testing.assert_allclose(read_sound(found.audio, rate=8000), signal, atol=1 / 65000)
@@ -151,24 +154,23 @@ def test_files_are_what_was_said(files: RecordedFiles) -> None:
     assert len(speakers["train"] | speakers["dev"] | speakers["test"]) == 20
 
 
-def test_a_line_has_what_the_formats_page_says(files: RecordedFiles) -> None:
-    line = json.loads(files.dev.read_text(encoding="utf-8").splitlines()[0])
+def test_a_line_has_what_the_formats_page_says(folder: Path) -> None:
+    line = json.loads((folder / "dev.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert line["audio"] == "spoken/dev/00001.wav"
     assert set(line) == {"audio", "text", "speaker", "words"}
     assert [set(word) for word in line["words"]] == [{"word", "start", "end"}] * len(line["words"])
 
 
-def test_the_same_seed_writes_the_same_bytes(files: RecordedFiles, tmp_path: Path) -> None:
-    again = write_speech(SpeechConfig(utterances=53), tmp_path)
-    for path in files.train.parent.rglob("*.*"):
-        assert (tmp_path / path.relative_to(files.train.parent)).read_bytes() == path.read_bytes()
-    assert again.audio == tmp_path / "spoken"
+def test_the_same_seed_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    write_speech(SpeechConfig(utterances=53), tmp_path)
+    for path in folder.rglob("*.*"):
+        assert (tmp_path / path.relative_to(folder)).read_bytes() == path.read_bytes()
 
 
 def test_loud_noise_is_not_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
     loud = module.speaker(0, 0)._replace(level=-3.0)
     monkeypatch.setattr(module, "speaker", lambda seed, number: loud)
-    signal = spoken(SpeechConfig(snr=0.0), "train", 0)[1]
+    signal = speak(SpeechConfig(snr=0.0), "train", 0)[1]
     assert np.sum(np.abs(signal) >= 1) == 1  # the one peak that everything was scaled by
 
 
@@ -194,4 +196,4 @@ def test_impossible_configs_are_refused(changed: dict[str, object], found: str) 
 
 def test_every_word_there_is_can_be_said() -> None:
     config = SpeechConfig(words=tuple(PRONUNCIATIONS), min_words=100, max_words=100)
-    assert set(spoken(config, "train", 0)[0].text.split()) > {"yes", "stop", "down"}
+    assert set(speak(config, "train", 0)[0].text.split()) > {"yes", "stop", "down"}

@@ -86,7 +86,7 @@ def trace_step(
         kept, forward = memory.allocated, work.flops
         mode.observers = (memory, step_observer)
         if torch.is_grad_enabled() and value.requires_grad:
-            value.backward()  # type: ignore[no-untyped-call]
+            value.backward()
         step_flops, state_bytes = work.flops, 0
         mode.observers = (step_observer,)
         optimizers = optimize(model) if optimize is not None else ()

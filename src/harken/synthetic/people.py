@@ -1,10 +1,8 @@
 """Generate fictional people, their biographies, and questions about their birthplaces.
 
 A model is pretrained on all biographies, finetuned on the questions about some people and tested on
-those about the others. Biographies also contain three other places.
-
-Everything is a function of the seed and an index, so people can be generated in any order and in
-constant memory. The words are in `phrasings.py`.
+those about the others. Biographies also contain three other places. Everything is a function of the
+seed and an index. The words are in `phrasings.py`.
 """
 
 from bisect import bisect_right
@@ -13,9 +11,10 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from functools import lru_cache
 from itertools import accumulate, permutations
+from math import inf
 from pathlib import Path
 
-from harken.synthetic.draws import Dice, open_all, require_range, shuffled
+from harken.synthetic.draws import Dice, open_all, require_ranges, shuffled
 from harken.synthetic.phrasings import (
     FACTS,
     FIRMS,
@@ -53,20 +52,22 @@ class PeopleConfig:
     facts: int = len(FACTS)  # per biography: the birthplace and random others
     rewrite: bool = True  # draw phrasings per biography, else per person
     permute: bool = True  # draw the order of sentences per biography, else use one order
-    earlier: int = 0  # number of facts before the birthplace in that one order
+    earlier: int = 0  # number of facts before the birthplace in this one order
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_range("people", self.people, 2, NAMES)
+        require_ranges(
+            self,
+            people=(2, NAMES),
+            places=(2, len(PLACE_STEMS)),
+            biographies=(1, inf),
+            facts=(1, len(FACTS)),
+            earlier=(0, self.facts - 1),
+        )
         if not 0 < self.question_ratio < 1:
             raise ValueError(
                 f"question_ratio must be a share between 0 and 1, got {self.question_ratio}"
             )
-        require_range("places", self.places, 2, len(PLACE_STEMS))
-        require_range("facts", self.facts, 1, len(FACTS))
-        if self.biographies < 1:
-            raise ValueError(f"biographies must be at least 1, got {self.biographies}")
-        require_range("earlier", self.earlier, 0, self.facts - 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,11 +19,12 @@ part, so parts share no sentences, not even with different seeds. The words are 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, count
+from math import inf
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from harken.formats.split import Part, part_sizes
-from harken.synthetic.draws import Dice, open_all, require_range
+from harken.synthetic.draws import Dice, open_all, require_ranges
 from harken.synthetic.lexicon import CLASSES, MAX_STEMS, Lexicon, lexicon
 from harken.synthetic.phrasings import FIRST_NAMES
 
@@ -65,9 +66,7 @@ class SentencesConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.sentences < 3:
-            raise ValueError(f"sentences must be at least 3, got {self.sentences}")
-        require_range("words", self.words, 10, MAX_STEMS)
+        require_ranges(self, sentences=(3, inf), words=(10, MAX_STEMS))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,16 +23,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from harken.formats.examples import Utterance
 from harken.formats.split import Part, part_sizes
-from harken.synthetic.draws import keyed_rng, require_bounds, require_range
+from harken.synthetic.draws import keyed_rng, require_bounds, require_ranges
 from harken.synthetic.recordings import (
-    RecordedFiles,
     Recording,
     Signal,
-    place_of,
-    timed,
-    within_range,
+    audio_path,
+    make_recording,
     write_recorded,
 )
 
@@ -106,7 +103,13 @@ class SpeechConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_range("utterances", self.utterances, 3, MAX_UTTERANCES)
+        require_ranges(
+            self,
+            utterances=(3, MAX_UTTERANCES),
+            speakers=(3, MAX_UTTERANCES),
+            sample_rate=RATES,
+            snr=(0, 120),
+        )
         require_bounds(self.min_words, self.max_words, MAX_WORDS)
         unknown = [word for word in self.words if word not in PRONUNCIATIONS]
         if unknown or not self.words:
@@ -114,9 +117,6 @@ class SpeechConfig:
                 f"words must be some of {', '.join(PRONUNCIATIONS)}, "
                 f"got {unknown[0] if unknown else 'none'}"
             )
-        require_range("speakers", self.speakers, 3, MAX_UTTERANCES)
-        require_range("sample_rate", self.sample_rate, *RATES)
-        require_range("snr", self.snr, 0, 120)
 
 
 def voices(config: SpeechConfig, part: Part) -> range:
@@ -126,7 +126,7 @@ def voices(config: SpeechConfig, part: Part) -> range:
     return {"train": range(dev), "dev": range(dev, test), "test": range(test, end)}[part]
 
 
-def spoken(config: SpeechConfig, part: Part, index: int) -> Recording:
+def speak(config: SpeechConfig, part: Part, index: int) -> Recording:
     """Generate one utterance; its path is relative to the manifest."""
     numbers = voices(config, part)
     voice = speaker(config.seed, numbers[index % len(numbers)])
@@ -134,23 +134,18 @@ def spoken(config: SpeechConfig, part: Part, index: int) -> Recording:
     count = random.integers(config.min_words, config.max_words, endpoint=True)
     words = [config.words[number] for number in random.integers(len(config.words), size=count)]
     signal, edges = say(words, voice, config.sample_rate, config.snr, random)
-    utterance = Utterance(
-        audio=place_of("spoken", part, index),
-        text=" ".join(words),
-        speaker=voice.name,
-        words=timed(words, edges, config.sample_rate),
-    )
-    return utterance, within_range(signal)
+    audio = audio_path("spoken", part, index)
+    return make_recording(audio, voice.name, words, edges, signal, config.sample_rate)
 
 
-def speak(config: SpeechConfig, part: Part) -> Iterator[Recording]:
+def speak_all(config: SpeechConfig, part: Part) -> Iterator[Recording]:
     """Generate all utterances of a part."""
-    return (spoken(config, part, index) for index in range(part_sizes(config.utterances)[part]))
+    return (speak(config, part, index) for index in range(part_sizes(config.utterances)[part]))
 
 
-def write_speech(config: SpeechConfig, folder: Path) -> RecordedFiles:
-    """Write all parts, one utterance at a time."""
-    parts = {part: speak(config, part) for part in part_sizes(config.utterances)}
+def write_speech(config: SpeechConfig, folder: Path) -> list[Path]:
+    """Write all parts, one utterance at a time, and return the paths of the manifests."""
+    parts = {part: speak_all(config, part) for part in part_sizes(config.utterances)}
     return write_recorded(parts, folder, name="spoken", rate=config.sample_rate)
 
 
@@ -168,13 +163,6 @@ class Speaker(NamedTuple):
     tilt: float  # decibels per octave
 
 
-class SpokenSignal(NamedTuple):
-    """A signal, and the samples at which each word starts and ends."""
-
-    signal: Signal
-    edges: list[tuple[int, int]]
-
-
 def speaker(seed: int, number: int) -> Speaker:
     """Return a voice; high voices tend to have short vocal tracts."""
     random = keyed_rng("speaker", seed, number)
@@ -190,9 +178,12 @@ def speaker(seed: int, number: int) -> Speaker:
 
 
 def say(
-    words: Sequence[str], voice: Speaker, rate: int, noise: float, random: np.random.Generator
-) -> SpokenSignal:
-    """Synthesize words with pauses, and white noise at a signal-to-noise ratio of `noise` dB."""
+    words: Sequence[str], voice: Speaker, rate: int, snr: float, random: np.random.Generator
+) -> tuple[Signal, list[tuple[int, int]]]:
+    """Return words with pauses and white noise, and the samples at which words start and end.
+
+    `snr` is the signal-to-noise ratio in decibels.
+    """
     knots, edges, size = _plan(words, voice, rate, random)
     samples, times = np.arange(size), knots[0]
     gain, voicing = (np.interp(samples, times, knots[row]) for row in (1, 2))
@@ -203,8 +194,8 @@ def say(
     sound = gain * _resonate(source, knots, voice.tilt, rate)
     power = np.mean(np.concatenate([sound[start:end] for start, end in edges]) ** 2)
     sound *= 10 ** (voice.level / 20) / np.sqrt(power)
-    sound += 10 ** ((voice.level - noise) / 20) * random.standard_normal(size)
-    return SpokenSignal(sound.astype(np.float32), edges)
+    sound += 10 ** ((voice.level - snr) / 20) * random.standard_normal(size)
+    return sound.astype(np.float32), edges
 
 
 def _plan(
