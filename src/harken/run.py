@@ -134,7 +134,7 @@ class Run:
 
     def examples(self, split: str, files: Paths = ()) -> Sequence[Any]:
         """Read the examples of a split of the recipe, or of other files of the same format."""
-        if paths := _checked_list("files", files, str | PathLike, "a path"):
+        if paths := _checked_list("files", files, str | PathLike, "path"):
             return self.task.read(self.recipe, list(map(Path, paths)))
         if split not in self.splits:
             known = sorted(self.splits.keys() - {"train"})
@@ -153,24 +153,24 @@ class Run:
     def _inputs(self, inputs: Paths) -> list[str]:
         """Check the inputs of `predict`; file names may be path objects."""
         if self.task.inputs == "lines":
-            return _checked_list("inputs", inputs, str, "a string")
-        return list(map(os.fspath, _checked_list("inputs", inputs, str | PathLike, "a path")))
+            return _checked_list("inputs", inputs, str, "string")
+        return list(map(os.fspath, _checked_list("inputs", inputs, str | PathLike, "path")))
 
 
-def _checked_list(name: str, values: Any, kind: Any, expected: str) -> list[Any]:
+def _checked_list(name: str, values: Any, kind: Any, noun: str) -> list[Any]:
     """Return an argument that must be a list of strings or paths; a single one is a list of one."""
     if isinstance(values, str | PathLike):
         values = [values]
     elif not isinstance(values, Iterable) or isinstance(values, bytes):
-        problem = f"{name}: expected {expected} or a list of them, got {values!r}"
+        problem = f"{name}: expected a {noun} or a list of {noun}s, got {values!r}"
         raise UserError(problem, fix=f"pass a list, for example {name}=['…']")
     items = list(values)
     for number, item in enumerate(items):
         if not isinstance(item, kind):
             raise UserError(
-                f"{name}[{number}]: expected {expected}, got {str(item)[:60]!r} "
+                f"{name}[{number}]: expected a {noun}, got {str(item)[:60]!r} "
                 f"({type(item).__name__})",
-                fix=f"pass each item as {expected}",
+                fix=f"pass each item as a {noun}",
             )
     return items
 
