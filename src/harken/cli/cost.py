@@ -16,7 +16,6 @@ from harken.cost.workload import (
     Workload,
     count_formulas,
     depth_formulas,
-    model_letters,
     trace_workload,
     workload,
 )
@@ -37,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         for length in options.length or [None]
     ]
     columns = [_column(step, options.measure) for step in steps]
-    sizes = model_letters(recipe)
+    sizes = steps[0].letters
     pairs = break_evens(sizes["J"], sizes.get("L", 1), steps[0].vocabulary, timed=options.measure)
     formulas = depth_formulas(steps[0])
     if options.json:

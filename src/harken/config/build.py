@@ -1,6 +1,5 @@
 """Build a config from a parsed document; raise `UserError` for unknown keys and wrong values."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING
 from pathlib import Path
@@ -70,7 +69,7 @@ def _config(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default:
                 or f"add {name!r}, {describe_types(spec.types)}, {table_name}",
             )
         else:
-            values[name] = _with_absolute_paths(absent, KeyPath(at.source))
+            values[name] = absent
     try:
         return kind(**values)
     except ValueError as error:
@@ -110,18 +109,6 @@ def _check_bounds(spec: KeySpec, value: Any, at: KeyPath) -> None:
             f"{at.where}: {at.dotted}: expected a number {spec.bounds}, got {value}",
             fix=f"choose a number in this range{example}",
         )
-
-
-def _with_absolute_paths(default: Any, root: KeyPath) -> Any:
-    if isinstance(default, Path):
-        return root.resolve(default)
-    if isinstance(default, tuple):
-        return tuple(_with_absolute_paths(item, root) for item in default)
-    if dataclasses.is_dataclass(default) and not isinstance(default, type):
-        names = key_specs(type(default))
-        values = {name: _with_absolute_paths(getattr(default, name), root) for name in names}
-        return dataclasses.replace(default, **values)
-    return default
 
 
 def _unknown_key(key: str, at: KeyPath, kind: type, union: tuple[type, ...]) -> UserError:
@@ -204,22 +191,17 @@ def _table_fix(types: Types, at: KeyPath) -> str:
     return f"write {header}" + (f" and below it {_listed(keys)}" if keys else "")
 
 
-def _tables(
-    types: Types, tree: Any, path: Key = (), outer: tuple[type, ...] = ()
-) -> Iterator[tuple[Key, type]]:
+def _tables(types: Types, tree: Any, path: Key = ()) -> Iterator[tuple[Key, type]]:
     """Yield every table that a document may have, given the kinds that it has chosen."""
     union = config_types(types)
     tree = tree if isinstance(tree, dict) else {}
     if len(union) > 1 and (chosen := kind_named(tree.get(kinds_of(union)[0]), union)):
         union = (chosen,)
     for kind in union:
-        if kind in outer:
-            continue  # a recursive class would have no end
         yield path, kind
         for name, spec in key_specs(kind).items():
-            below = (*path, name)
-            yield from _tables(spec.types, tree.get(name), below, (*outer, kind))
-            yield from _tables(items(spec.types), None, (*below, 0), (*outer, kind))
+            yield from _tables(spec.types, tree.get(name), (*path, name))
+            yield from _tables(items(spec.types), None, (*path, name, 0))
 
 
 def _listed(names: Iterable[object]) -> str:

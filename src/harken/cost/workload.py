@@ -73,16 +73,16 @@ class Workload:
     def letters(self) -> dict[str, int]:
         """The letters of the formulas with their sizes in this step."""
         inputs = {letter: size for letter, size in self.sizes.items() if letter in COUNT_NODES}
-        return {**inputs, **model_letters(self.recipe), "V": self.vocabulary}
+        settings = model_settings(self.recipe).items()
+        return {**inputs, **{letter: size for letter, (_, size) in settings}, "V": self.vocabulary}
 
     def resized(self, sizes: Mapping[str, int]) -> "Workload":
         """Return the same step with other sizes; all widths of the model are proportional to J."""
-        width, model = model_letters(self.recipe)["J"], self.recipe.model
-        layers = stacks(self.recipe).items()
-        changes = {path: sizes[letter] for letter, (path, _) in layers if letter in sizes}
+        settings, model = model_settings(self.recipe), self.recipe.model
+        changes = {path: sizes[letter] for letter, (path, _) in settings.items() if letter in sizes}
         for path, value in integers(model):
             if path[-1] in WIDTHS and "J" in sizes:
-                changes[path] = value * sizes["J"] // width
+                changes[path] = value * sizes["J"] // settings["J"][1]
         recipe: Any = replace(self.recipe, model=with_integers(model, changes))
         inputs = {letter: sizes.get(letter, size) for letter, size in self.sizes.items()}
         vocabulary = sizes.get("V", self.vocabulary)
@@ -176,17 +176,12 @@ def axes(
 Path = tuple[str, ...]
 
 
-def model_letters(recipe: Recipe) -> dict[str, int]:
-    """Return J, the model's width, and L (and D), the layers of its first (and second) stack."""
-    width = next(value for path, value in integers(recipe.model) if path[-1] == "width")
-    return {"J": width, **{letter: value for letter, (_, value) in stacks(recipe).items()}}
-
-
-def stacks(recipe: Recipe) -> dict[str, tuple[Path, int]]:
-    """Return path and value of the settings L and D, the numbers of layers, in the model config."""
-    numbers = integers(recipe.model)
+def model_settings(recipe: Recipe) -> dict[str, tuple[Path, int]]:
+    """Return path and value of J, the model's width, and of L (and D), the layers of its stacks."""
+    numbers = list(integers(recipe.model))
+    width = next(number for number in numbers if number[0][-1] == "width")
     layers = [(path, value) for path, value in numbers if path[-1] == "layers" and value > 0]
-    return dict(zip("LD", layers, strict=False))
+    return {"J": width, **dict(zip("LD", layers, strict=False))}
 
 
 def integers(config: Any, path: Path = ()) -> Iterator[tuple[Path, int]]:

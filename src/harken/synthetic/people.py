@@ -95,17 +95,13 @@ class PeopleFiles:
     test: Path
 
 
+@lru_cache
 def birthplaces(config: PeopleConfig) -> tuple[str, ...]:
     """Return all places, most frequent first."""
-    return _places(config.seed, config.places)
-
-
-@lru_cache
-def _places(seed: int, count: int) -> tuple[str, ...]:
     return tuple(
-        Dice(seed, "place", rank).pick(PLACE_PREFIXES)
-        + PLACE_STEMS[shuffled(rank, len(PLACE_STEMS), seed, "places")]
-        for rank in range(count)
+        Dice(config.seed, "place", rank).pick(PLACE_PREFIXES)
+        + PLACE_STEMS[shuffled(rank, len(PLACE_STEMS), config.seed, "places")]
+        for rank in range(config.places)
     )
 
 

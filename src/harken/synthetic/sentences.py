@@ -119,8 +119,10 @@ def _sentence(known: Lexicon, key: Key) -> Phrase:
     dice = Dice(*key)
     kind = dice.below(10)
     if kind == 0:
-        mark = Phrase(("?",), ("PUNCT",), ("mo", "?"))
-        return _concatenate(_question(known, (*key, "first")), mark)
+        key = (*key, "first")
+        subject = _nominal(known, (*key, "subject"), within=True)
+        asked = _predicate(known, key, subject.phrase, subject.single, question=True)
+        return _concatenate(asked, Phrase(("?",), ("PUNCT",), ("mo", "?")))
     body = _report(known, key) if kind == 1 else _clause(known, (*key, "first"))
     if kind == 2:
         word, translation = dice.pick(_CONJUNCTIONS)
@@ -146,25 +148,25 @@ def _clause(known: Lexicon, key: Key) -> Phrase:
         copula = _word("is" if subject.single else "are", "AUX", "esta")
         adjective = _adjective(dice, known, subject.ending)
         return _reorder((subject.phrase, copula, adjective), (subject.phrase, adjective, copula))
-    rest = _rest(known, (*key, "rest"))
     if kind == 1:
         wish = _irregular(dice, _WANTING, subject.single)
-        wished = _skewed(dice, known.verbs)
-        to, verb = _word("to", "PART"), _word(wished.stem, "VERB", f"{wished.root}es")
-        return _reorder((subject.phrase, wish, to, verb, rest), (subject.phrase, rest, verb, wish))
-    auxiliary, main = _verb(known, (*key, "verb"), subject.single)
-    return _reorder(
-        (subject.phrase, auxiliary, main, rest), (subject.phrase, rest, auxiliary, main)
-    )
+        stem, root, _ = _skewed(dice, known.verbs)
+        to, verb = _word("to", "PART"), _word(stem, "VERB", f"{root}es")
+        complements = _complements(known, (*key, "rest"))
+        return _reorder(
+            (subject.phrase, wish, to, verb, complements), (subject.phrase, complements, verb, wish)
+        )
+    return _predicate(known, key, subject.phrase, subject.single)
 
 
-def _question(known: Lexicon, key: Key) -> Phrase:
-    subject = _nominal(known, (*key, "subject"), within=True)
-    auxiliary, main = _verb(known, (*key, "verb"), subject.single, question=True)
-    rest = _rest(known, (*key, "rest"))
-    return _reorder(
-        (auxiliary, subject.phrase, main, rest), (subject.phrase, rest, auxiliary, main)
-    )
+def _predicate(
+    known: Lexicon, key: Key, subject: Phrase, single: bool, *, question: bool = False
+) -> Phrase:
+    """Add a verb and its complements to a subject."""
+    auxiliary, main = _verb(known, (*key, "verb"), single, question=question)
+    complements = _complements(known, (*key, "rest"))
+    first = (auxiliary, subject) if question else (subject, auxiliary)
+    return _reorder((*first, main, complements), (subject, complements, auxiliary, main))
 
 
 def _verb(
@@ -172,7 +174,7 @@ def _verb(
 ) -> tuple[Phrase, Phrase]:
     """Return an auxiliary, which may be empty except in questions, and the verb."""
     dice = Dice(*key)
-    stem, root = _skewed(dice, known.verbs)
+    stem, root, _ = _skewed(dice, known.verbs)
     kind = dice.below(3) if question else dice.below(8)
     if kind == 0:
         return _word("will", "AUX"), _word(stem, "VERB", f"{root}eda")
@@ -195,7 +197,7 @@ def _irregular(dice: Dice, verbs: Sequence[tuple[str, str, str, str]], single: b
     return _word(singular if single else plural, "VERB", f"{root}e")
 
 
-def _rest(known: Lexicon, key: Key) -> Phrase:
+def _complements(known: Lexicon, key: Key) -> Phrase:
     """Return an object, a place and an adverb, all optional; the translation is reversed.
 
     The object is not modified, so that `they paint the duck near the river` is unambiguous.
@@ -207,7 +209,7 @@ def _rest(known: Lexicon, key: Key) -> Phrase:
     if dice.below(4) == 0:
         parts.append(_place(known, (*key, "place")))
     if dice.below(5) == 0:
-        stem, root = _skewed(dice, known.adjectives)
+        stem, root, _ = _skewed(dice, known.adjectives)
         parts.append(_word(f"{stem}ly", "ADV", f"{root}os"))
     return _reorder(parts, parts[::-1])
 
@@ -254,15 +256,12 @@ def _postmodifier(known: Lexicon, key: Key, single: bool) -> Phrase:
     if kind == 0:
         return _place(known, (*key, "place"))
     if kind == 1:
-        that = _word("that", "PRON", "ku")
-        auxiliary, main = _verb(known, (*key, "verb"), single)
-        rest = _rest(known, (*key, "rest"))
-        return _reorder((that, auxiliary, main, rest), (that, rest, auxiliary, main))
+        return _predicate(known, key, _word("that", "PRON", "ku"), single)
     return NOTHING
 
 
 def _adjective(dice: Dice, known: Lexicon, ending: str) -> Phrase:
-    stem, root = _skewed(dice, known.adjectives)
+    stem, root, _ = _skewed(dice, known.adjectives)
     return _word(stem, "ADJ", root + ending)
 
 
