@@ -63,7 +63,6 @@ def test_measured_and_predicted_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "MIN_SECONDS", 0.0)  # any time will do
-    monkeypatch.setattr(time, "MEASUREMENTS", 1)
     monkeypatch.setattr("harken.cost.breakeven.TIMED", (2, 4))
     monkeypatch.setattr("harken.cost.breakeven.TOKENS", 8)
     options = ["--length", "7", "--batch", "2", "--vocabulary", "31", "--measure"]

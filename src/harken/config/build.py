@@ -63,11 +63,9 @@ def _config(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default:
             _check_bounds(spec, values[name], below)
         elif absent is MISSING:
             table_name = f"to {at.header}" if at.path else "above the first table"
-            raise UserError(
-                f"{at.where}: missing required key {name!r} {at.inside}",
-                fix=_table_fix(spec.types, below)
-                or f"add {name!r}, {describe_types(spec.types)}, {table_name}",
-            )
+            fix = f"add {name!r}, {describe_types(spec.types)}, {table_name}"
+            fix = _table_fix(spec.types, below) or fix
+            raise at.error(f"missing required key {name!r} {at.inside}", fix)
         else:
             values[name] = absent
     try:
@@ -83,18 +81,14 @@ def _select(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default:
     if tag not in tree:
         if type(default) in union:
             return type(default)
-        raise UserError(
-            f"{at.where}: missing required key {tag!r} {at.inside}",
-            fix=f"add {tag} = {' or '.join(map(inline, by_value))}",
-        )
+        fix = f"add {tag} = {' or '.join(map(inline, by_value))}"
+        raise at.error(f"missing required key {tag!r} {at.inside}", fix)
     value, below = tree[tag], at.child(tag)
     kind = kind_named(value, union) or kind_named(below.text, union)
     if kind is None:
         shown = repr(value) if isinstance(value, str) else describe_value(value)
-        raise UserError(
-            f"{below.where}: unknown {tag} {shown} {at.inside}",
-            fix=f"choose one of {_listed(nearest_first(value, by_value))}",
-        )
+        fix = f"choose one of {_listed(nearest_first(value, by_value))}"
+        raise below.error(f"unknown {tag} {shown} {at.inside}", fix)
     return kind
 
 
@@ -105,21 +99,19 @@ def _check_bounds(spec: KeySpec, value: Any, at: KeyPath) -> None:
     elif not spec.within(value):
         default = spec.field.default
         example = f", such as the default {default}" if isinstance(default, int | float) else ""
-        raise UserError(
-            f"{at.where}: {at.dotted}: expected a number {spec.bounds}, got {value}",
-            fix=f"choose a number in this range{example}",
-        )
+        problem = f"{at.dotted}: expected a number {spec.bounds}, got {value}"
+        raise at.error(problem, f"choose a number in this range{example}")
 
 
 def _unknown_key(key: str, at: KeyPath, kind: type, union: tuple[type, ...]) -> UserError:
-    where, specs = at.child(key).where, key_specs(kind)
+    below, specs = at.child(key), key_specs(kind)
     if any(key in key_specs(other) for other in union):
         tag, by_value = kinds_of(union)
         owners = [value for value, other in by_value.items() if key in key_specs(other)]
         present = next(value for value, other in by_value.items() if other is kind)
-        return UserError(
-            f"{where}: {key!r} belongs to {tag} {_listed(owners)}, this is {tag} {present!r}",
-            fix=f"remove {key!r}, or write {at.child(tag).assignment(owners[0])}",
+        return below.error(
+            f"{key!r} belongs to {tag} {_listed(owners)}, this is {tag} {present!r}",
+            f"remove {key!r}, or write {at.child(tag).assignment(owners[0])}",
         )
     near = nearest(key, specs)
     fixes = [f"did you mean {near!r}?"] if near else []
@@ -132,7 +124,7 @@ def _unknown_key(key: str, at: KeyPath, kind: type, union: tuple[type, ...]) -> 
     if tables:
         fixes.append(f"{key!r} belongs {' or '.join(tables)}")
     known = f"the known keys are {_listed(specs)}" if specs else "remove it"
-    return UserError(f"{where}: unknown key {key!r} {at.inside}", fix=" ".join(fixes) or known)
+    return below.error(f"unknown key {key!r} {at.inside}", " ".join(fixes) or known)
 
 
 def _wrong_type(types: Types, value: Any, at: KeyPath) -> UserError:
@@ -143,13 +135,11 @@ def _wrong_type(types: Types, value: Any, at: KeyPath) -> UserError:
         fix = f"did you mean {near!r}?"
     else:
         fix = _table_fix(types, at) or f"replace it by {expected}"
-    return UserError(
-        f"{at.where}: {at.dotted}: expected {expected}, got {describe_value(value)}", fix=fix
-    )
+    return at.error(f"{at.dotted}: expected {expected}, got {describe_value(value)}", fix)
 
 
 def _invalid(error: ValueError, at: KeyPath) -> UserError:
-    """Return the error for what `__post_init__` of the config refused."""
+    """Return the error for a ValueError of the config's `__post_init__`."""
     depth = len(at.path)
     overrides = [
         override.where
@@ -158,9 +148,7 @@ def _invalid(error: ValueError, at: KeyPath) -> UserError:
     ]
     problem = f"{at.dotted}: {error}" if at.path else str(error)
     table = at.header if at.path else "the recipe"
-    return UserError(
-        f"{at.where}: {problem}", fix=" or ".join([f"change {table}", *dict.fromkeys(overrides)])
-    )
+    return at.error(problem, " or ".join([f"change {table}", *dict.fromkeys(overrides)]))
 
 
 def _corrected(types: Types, value: Any) -> Any:

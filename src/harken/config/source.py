@@ -103,6 +103,9 @@ class KeyPath:
     def inside(self) -> str:
         return f"in {self.header}" if self.path else "at the top level"
 
+    def error(self, problem: str, fix: str) -> UserError:
+        return UserError(f"{self.where}: {problem}", fix=fix)
+
     def assignment(self, value: Any) -> str:
         """Return how to write a value for this key."""
         if self.text is not None:

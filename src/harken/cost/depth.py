@@ -219,18 +219,12 @@ def _attention(depth: Depth, call: Call) -> Time:
     return add_steps(times, steps, call.outputs[0].shape, at_least=start)
 
 
-def _softmax(depth: Depth, call: Call) -> Time:
-    """Maximum, difference, exponential, sum, quotient."""
-    values, axis = call.args[:2]
-    steps = 3 + 2 * sum_steps(values.shape[axis])
-    return add_steps([max_over(depth.time(values), [axis])], steps, values.shape)
-
-
-def _layer_norm(depth: Depth, call: Call) -> Time:
-    """Mean and variance over the features, then five elementwise steps."""
-    values, shape = call.args[:2]
-    steps = 5 + 2 * sum_steps(math.prod(shape))
-    return add_steps([max_over(depth.time(values), range(-len(shape), 0))], steps, values.shape)
+def _normalization(depth: Depth, call: Call) -> Time:
+    """Two sums over the normalized axes, and 3 (softmax) or 5 (layer norm) elementwise steps."""
+    values, axes = call.args[:2]
+    axes, steps = ([axes], 3) if isinstance(axes, int) else (range(-len(axes), 0), 5)
+    steps += 2 * sum_steps(math.prod(values.shape[axis] for axis in axes))
+    return add_steps([max_over(depth.time(values), axes)], steps, values.shape)
 
 
 def _reduction(depth: Depth, call: Call) -> Time:
@@ -265,10 +259,10 @@ RULES: dict[Any, Callable[[Depth, Call], Time]] = {
     aten.baddbmm: lambda depth, call: _matrix_product(depth, call, has_bias=True),
     aten.convolution: _convolution,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    aten._softmax: _softmax,
-    aten._log_softmax: _softmax,
-    aten.native_layer_norm: _layer_norm,
-    aten._fused_rms_norm: _layer_norm,
+    aten._softmax: _normalization,
+    aten._log_softmax: _normalization,
+    aten.native_layer_norm: _normalization,
+    aten._fused_rms_norm: _normalization,
     aten.mkldnn_rnn_layer: _lstm,
     # The forward variables of a frame take three steps after those of the last frame.
     aten._ctc_loss: lambda depth, call: depth.latest(call.args[0]) + 3 * call.args[0].shape[0],

@@ -5,7 +5,6 @@ median time is multiplied by its number of calls. The sum does not include Pytho
 bookkeeping and the effect of caches between kernels.
 """
 
-import math
 import statistics
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils.benchmark import Timer
 
 from harken.cost.memory import Footprint, footprint
 from harken.cost.rules import is_view
@@ -23,8 +23,7 @@ from harken.cost.step import CPU
 from harken.cost.trace import Call, is_fake
 from harken.cost.workload import Workload, trace_workload
 
-MIN_SECONDS = 0.002  # per measurement
-MEASUREMENTS = 3  # per kernel
+MIN_SECONDS = 0.006  # per kernel
 STEPS, WARMUP = 5, 2
 
 
@@ -83,18 +82,8 @@ def hashable_argument(value: Any) -> Any:
 
 def median_seconds(work: Callable[[], object]) -> float:
     """Return the median time of a call; fast calls are repeated for the clock's resolution."""
-    work()
-    started = time.perf_counter()
-    work()
-    once = max(time.perf_counter() - started, 1e-7)
-    repeats = max(1, math.ceil(MIN_SECONDS / once))
-    seconds = []
-    for _ in range(MEASUREMENTS):
-        started = time.perf_counter()
-        for _ in range(repeats):
-            work()
-        seconds.append((time.perf_counter() - started) / repeats)
-    return statistics.median(seconds)
+    timer = Timer("work()", globals={"work": work}, num_threads=torch.get_num_threads())
+    return timer.blocked_autorange(min_run_time=MIN_SECONDS).median
 
 
 def predict_seconds(step: Workload) -> float:

@@ -8,13 +8,13 @@ names when all of them are complete.
 """
 
 import re
-import wave
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import soundfile
 from jaxtyping import Float
 
 from harken.files import replacing_folder, sync
@@ -82,11 +82,7 @@ def write_recorded(
 def write_wav(path: Path, signal: Signal, rate: int) -> None:
     """Write one channel of 16 bits; samples that come from 16 bits are unchanged."""
     steps = np.clip(np.rint(signal * 2.0**15), -(2**15), 2**15 - 1)
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(steps.astype("<i2").tobytes())
+    soundfile.write(path, steps.astype(np.int16), rate)
 
 
 def within_range(signal: Signal) -> Signal:
