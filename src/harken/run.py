@@ -183,8 +183,8 @@ def require_run(folder: Path) -> None:
             fix="check the name, or train a model with `harken train RECIPE.toml`",
         )
     if not is_file(folder / RECIPE):
-        what = f"it has no {RECIPE}" if is_folder(folder) else "it is a file"
-        problem = f"not a run folder: {folder} ({what})"
+        reason = f"it has no {RECIPE}" if is_folder(folder) else "it is a file"
+        problem = f"not a run folder: {folder} ({reason})"
         raise UserError(problem, fix="name the folder that training wrote")
     if not is_file(folder / MODEL):
         message = f"{folder}: training has not finished"

@@ -18,7 +18,7 @@ from harken.synthetic.scenes import (
     COLORS,
     PAIRS,
     SHAPES,
-    Scene,
+    DrawnScene,
     ScenesConfig,
     draw_scene,
     held_out_pairs,
@@ -29,7 +29,7 @@ from harken.synthetic.scenes import (
 seeds = st.integers(-(2**63), 2**63)
 
 
-def scenes(config: ScenesConfig, part: Part, count: int) -> list[Scene]:
+def scenes(config: ScenesConfig, part: Part, count: int) -> list[DrawnScene]:
     return [draw_scene(config, part, index) for index in range(count)]
 
 
@@ -175,7 +175,7 @@ def test_the_seed_draws_the_pairs() -> None:
 # --- learnability
 
 
-def features(drawn_scenes: list[Scene]) -> tuple[list[str], np.ndarray, list[str], np.ndarray]:
+def features(drawn_scenes: list[DrawnScene]) -> tuple[list[str], np.ndarray, list[str], np.ndarray]:
     """(colors, their numbers, shapes, small pictures of them) of the boxes of scenes."""
     colors, paints, shapes, masks = [], [], [], []
     for captioned, picture, _ in drawn_scenes:
@@ -270,7 +270,7 @@ def test_an_interruption_leaves_what_was_there(
     write_scenes(ScenesConfig(scenes=11, size=32), tmp_path / "used")
     before = contents(tmp_path / "used")
 
-    def interrupted(config: ScenesConfig, part: Part, index: int) -> Scene:
+    def interrupted(config: ScenesConfig, part: Part, index: int) -> DrawnScene:
         if part == "test":
             raise KeyboardInterrupt
         return draw_scene(config, part, index)

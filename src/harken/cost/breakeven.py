@@ -55,7 +55,7 @@ def break_evens(width: int, layers: int, vocabulary: int, *, timed: bool) -> lis
     }
     if timed:
         tables = {kind: seconds_per_token(config, vocabulary) for kind, config in configs.items()}
-        measures["time"] = lambda kind, length: interpolate(tables[kind], length)
+        measures["time"] = lambda kind, length: interpolate_log(tables[kind], length)
     return [
         break_even(measure, winner, loser, function)
         for measure, function in measures.items()
@@ -124,7 +124,7 @@ def seconds_per_token(config: LanguageModelConfig, vocabulary: int) -> list[tupl
     return [(length, seconds(length)) for length in TIMED]
 
 
-def interpolate(table: Sequence[tuple[int, float]], length: int) -> float:
+def interpolate_log(table: Sequence[tuple[int, float]], length: int) -> float:
     """Interpolate linearly on log-log axes; the outer segments also extrapolate."""
     segments = list(pairwise(table))
     (left, first), (right, second) = next(

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary, WeakTensorKeyDictionary
 
-from harken.cost.trace import Call, is_float, tensors_in
+from harken.cost.trace import Call, is_float, packets, tensors_in
 
 aten = torch.ops.aten
 
@@ -32,11 +32,6 @@ class TensorState(NamedTuple):
 
     time: Time
     is_weights: bool = False
-
-
-def packets(names: str) -> set[Any]:
-    """Return the operators (overload packets) with these names."""
-    return {getattr(aten, name) for name in names.split()}
 
 
 MOVES = packets(
@@ -54,7 +49,7 @@ CELL_STEPS = 6  # elementwise steps of an LSTM cell
 
 
 class Depth:
-    """Observe calls and compute when each output is ready. `serial`: inner products are serial."""
+    """An observer that computes when each tensor is ready; inner products may be serial."""
 
     def __init__(self, *, serial: bool = False) -> None:
         self.serial = serial
@@ -109,7 +104,7 @@ class Depth:
         return latest_time(map(self.time, tensors))
 
     def inner_steps(self, terms: int, *operands: Tensor) -> int:
-        """Return the steps of an inner product."""
+        """Return the steps of an inner product; weighted sums of attention are added in pairs."""
         weighted = any(self._state(operand).is_weights for operand in operands)
         return terms if self.serial and not weighted else 1 + sum_steps(terms)
 
@@ -137,7 +132,7 @@ class Depth:
 
 
 def extent(tensor: Tensor) -> tuple[int, int]:
-    """Return the range of the storage that a tensor covers: first index, last index + 1."""
+    """Return start and end of the range of the storage that a tensor covers."""
     low = int(tensor.storage_offset())
     spans = zip(tensor.shape, tensor.stride(), strict=True)
     return low, low + 1 + sum((size - 1) * stride for size, stride in spans)

@@ -14,15 +14,14 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-from harken.cost.trace import Call, tensors_in
+from harken.cost.trace import Call, packets, tensors_in
 
 aten = torch.ops.aten
-LOOKUPS = {aten.embedding, aten.index, aten.index_select, aten.gather}
-NO_TRAFFIC = {
-    *(aten._unsafe_view, aten.unsafe_split, aten.unsafe_split_with_sizes, aten.lift_fresh),
-    *(aten.empty, aten.empty_like, aten.new_empty, aten.empty_strided, aten.new_empty_strided),
-    aten.promote_types,
-}
+LOOKUPS = packets("embedding index index_select gather")
+NO_TRAFFIC = packets(
+    "_unsafe_view unsafe_split unsafe_split_with_sizes lift_fresh promote_types "
+    "empty empty_like new_empty empty_strided new_empty_strided"
+)
 
 
 def flops(call: Call) -> int:

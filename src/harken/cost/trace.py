@@ -26,6 +26,11 @@ INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
 DEVICE = torch.ops.prim.device.default
 
 
+def packets(names: str) -> set[Any]:
+    """Return the operators (overload packets) with these names."""
+    return {getattr(aten, name) for name in names.split()}
+
+
 class Call(NamedTuple):
     """One operation. Tensors are those of the traced program: an observer must not keep them."""
 

@@ -34,7 +34,7 @@ _REAL = {
 _ROLES = ("noun", "verb", "adjective", "noun", "both", "noun", "verb", "noun", "adjective", "noun")
 
 
-class Word(NamedTuple):
+class LexiconEntry(NamedTuple):
     """A stem, its root in the target language, and, for a noun, the vowel of its noun class."""
 
     stem: str
@@ -45,9 +45,9 @@ class Word(NamedTuple):
 class Lexicon(NamedTuple):
     """The open word classes, most frequent words first, and the forms that are not in train."""
 
-    nouns: tuple[Word, ...]
-    verbs: tuple[Word, ...]
-    adjectives: tuple[Word, ...]
+    nouns: tuple[LexiconEntry, ...]
+    verbs: tuple[LexiconEntry, ...]
+    adjectives: tuple[LexiconEntry, ...]
     held_out: frozenset[str]
 
 
@@ -64,11 +64,11 @@ def lexicon(seed: int, stems: int) -> Lexicon:
         # A word that is both has two translations, which depend on its context.
         first, second = (_spelling(_ROOT, 2 * index + offset, seed, "roots") for offset in (0, 1))
         if role in ("noun", "both"):
-            nouns.append(Word(stem, first, Dice(seed, "class", stem).pick(CLASSES)))
+            nouns.append(LexiconEntry(stem, first, Dice(seed, "class", stem).pick(CLASSES)))
         if role in ("verb", "both"):
-            verbs.append(Word(stem, second))
+            verbs.append(LexiconEntry(stem, second))
         if role == "adjective":
-            adjectives.append(Word(stem, first))
+            adjectives.append(LexiconEntry(stem, first))
     inflected = chain(
         (f"{noun.stem}s" for noun in nouns),
         (verb.stem + ending for verb in verbs for ending in ("s", "ed", "ing")),

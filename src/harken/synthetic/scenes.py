@@ -122,7 +122,7 @@ class ColoredShape:
     radius: float
 
 
-class Scene(NamedTuple):
+class DrawnScene(NamedTuple):
     """An image, its caption, and its shapes from left to right."""
 
     captioned: CaptionedImage
@@ -136,7 +136,7 @@ def held_out_pairs(seed: int) -> set[tuple[str, str]]:
     return set(zip(COLORS, shapes, strict=True))
 
 
-def draw_scene(config: ScenesConfig, part: Part, index: int) -> Scene:
+def draw_scene(config: ScenesConfig, part: Part, index: int) -> DrawnScene:
     """Draw one scene; its boxes are those of the image without noise."""
     random = keyed_rng("drawn", config.seed, part, index)
     shapes = _draw_shapes(config, part, random)
@@ -146,7 +146,7 @@ def draw_scene(config: ScenesConfig, part: Part, index: int) -> Scene:
     caption = " ".join(f"{shape.color} {shape.shape}" for shape in shapes)
     boxes_of_words = tuple(box for box in boxes for _ in ("color", "shape"))
     noisy = np.clip(np.rint(picture + noise), 0, 255).astype(np.uint8)
-    return Scene(CaptionedImage(index, (caption,), boxes_of_words), noisy, shapes)
+    return DrawnScene(CaptionedImage(index, (caption,), boxes_of_words), noisy, shapes)
 
 
 def _draw_shapes(
@@ -185,13 +185,10 @@ def paint(picture: Picture, shape: ColoredShape) -> Box:
     mixed = np.rint((1 - covered) * under + covered * COLORS[shape.color]).astype(np.uint8)
     changed = (mixed != under).any(axis=2)
     picture[rows, columns] = mixed
-    across, down = (np.flatnonzero(changed.any(axis=axis)) for axis in (0, 1))
-    return Box(
-        x=columns.start + int(across[0]),
-        y=rows.start + int(down[0]),
-        width=int(across[-1] - across[0] + 1),
-        height=int(down[-1] - down[0] + 1),
-    )
+    box = Image.fromarray(changed).getbbox()
+    assert box is not None, "a shape differs from the background"
+    left, top, right, bottom = box
+    return Box(columns.start + left, rows.start + top, width=right - left, height=bottom - top)
 
 
 def coverage(shape: ColoredShape, top: int, left: int, rows: int, columns: int) -> Plane:
