@@ -1,8 +1,5 @@
 """Load a Hugging Face folder as a model of Harken, with its tokenizer.
 
-    config.json, model.safetensors   -> the model (`models/huggingface.py`)
-    tokenizer.json                   -> tokens, including special tokens
-
 No code of the folder is run. Padding and truncation of the tokenizer are replaced by the maximum
 length of the model.
 """

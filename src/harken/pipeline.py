@@ -125,10 +125,7 @@ def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
 
 @contextmanager
 def claimed_folder(recipe: Recipe, folder: Path, splits: Splits[Any]) -> Iterator[None]:
-    """Write recipe and provenance of a new run, or check that those of a resumed run are unchanged.
-
-    The files of a new run that fails before its first step are removed.
-    """
+    """Write or check recipe and provenance; remove a new run that fails before its first step."""
     started = provenance(recipe, splits)
     is_new = not (folder / RECIPE).exists()
     if is_new:

@@ -108,10 +108,7 @@ def _data_files(value: Any, key: str) -> Iterator[tuple[str, Path]]:
 
 
 def _referenced(examples: Iterable[Any]) -> str | None:
-    """Return a digest of the sizes of the audio or image files of examples; None without files.
-
-    Their contents are not read: there may be many gigabytes of them.
-    """
+    """Return a digest of the sizes, not the contents, of the files that examples refer to."""
     sizes = [
         value.stat().st_size
         for example in examples

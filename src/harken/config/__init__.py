@@ -41,8 +41,7 @@ __all__ = [
 def load_config(kind: Any, path: Path, overrides: Sequence[str] = ()) -> Any:
     """Load a config of a class, or of a union of classes, from a TOML file.
 
-    Each override is the `a.b=v` of a `--set`. Paths in the file are relative to its folder, those
-    in overrides to the working directory.
+    Paths in the file are relative to its folder, those in overrides to the working directory.
     """
     return loads(kind, read(path), name=str(path), base=path.parent, overrides=overrides)
 

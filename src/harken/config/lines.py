@@ -1,13 +1,12 @@
 """Find the line of each key of a TOML text, which tomllib does not report.
 
-The text was parsed by tomllib, so it is valid, and the scanner only needs to know where keys and
-values end. It has the paths of the parsed tree: names, and indices in arrays.
+The text was parsed by tomllib, so it is valid: only the ends of keys and values are searched.
 """
 
 import re
 import tomllib
 
-Key = tuple[str | int, ...]
+Key = tuple[str | int, ...]  # path in the parsed tree: names, and indices in arrays
 
 _BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 _KEY = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[\w\-. \t])+""", re.ASCII)

@@ -13,10 +13,7 @@ from harken.errors import UserError
 
 
 def dumps(config: object) -> str:
-    """Return TOML that loads as an equal config.
-
-    TOML has no null, so None is omitted; ValueError if an absent key would mean another value.
-    """
+    """Return TOML that loads as an equal config; None is left out, since TOML has no null."""
     _check_none(config, default=None)
     return "\n".join(_block(as_plain(config), ())).lstrip("\n") + "\n"
 
@@ -57,6 +54,7 @@ def inline(value: Any) -> str:
 
 
 def _check_none(config: object, default: object) -> None:
+    """Raise ValueError for a None whose absent key would load as another value."""
     kind: type = type(config)
     table = default if type(default) is kind else None
     specs = key_specs(kind)

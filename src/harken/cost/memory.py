@@ -1,8 +1,7 @@
 """Bytes allocated during a training step: counted in a trace, or measured in a run.
 
 In a trace every storage counts from its allocation to its release, as in PyTorch's allocator.
-Buffers that a kernel frees before it returns are not counted; on a CPU these are copies of weights
-in oneDNN's layout, in convolutions and in the backward pass of an LSTM.
+Buffers that a kernel frees before it returns are not counted, such as oneDNN's copies of weights.
 """
 
 import os

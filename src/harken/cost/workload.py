@@ -1,8 +1,7 @@
-"""A training step of a recipe without data, and its cost as numbers and formulas.
+"""A training step of a recipe on random batches (`Task.probe`), and its cost as formulas.
 
-Each task defines its sizes and random batches (`Task.probe`). Sizes that a recipe does not state,
-such as the vocabulary size, have defaults; `Workload.assumed` lists those in use. Rows have no
-padding. No file is read.
+Sizes that a recipe does not state, such as the vocabulary size, have defaults, which
+`Workload.assumed` lists. Rows have no padding. No file is read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,7 +95,7 @@ def workload(
     batch: int | None = None,
     vocabulary: int | None = None,
 ) -> Workload:
-    """Return a step of a recipe; missing sizes come from the recipe or from defaults."""
+    """Return a step of a recipe; sizes that are None come from the recipe or from defaults."""
     probe = task_of(recipe).probe_sizes(recipe, batch, length)
     assumed = tuple(probe.assumed)
     if vocabulary is None:
@@ -118,8 +117,7 @@ def workload(
 
 def default_vocabulary(recipe: Recipe) -> tuple[int, bool]:
     """Return the vocabulary size, and whether the recipe states it."""
-    encode: Any = recipe.encode
-    tokenizer = getattr(encode, "tokenizer", encode)
+    tokenizer: Any = getattr(recipe.encode, "tokenizer", recipe.encode)
     if isinstance(tokenizer, CharactersConfig):
         return CHARACTERS, False
     size = getattr(tokenizer, "vocab_size", None)
@@ -147,7 +145,7 @@ def count_formulas(step: Workload) -> dict[str, Formula | None]:
         cost["held"] = updates[key].held
         return {name: cost[name] for name in COUNTS}
 
-    return fit_formulas(count, axes(step, COUNT_NODES, POWERS), ("parameters", "step", "kept"))
+    return fit_formulas(count, [*axes(step, COUNT_NODES, POWERS)], ("parameters", "step", "kept"))
 
 
 def depth_formulas(step: Workload) -> dict[str, Formula | None]:
@@ -158,19 +156,17 @@ def depth_formulas(step: Workload) -> dict[str, Formula | None]:
         cost = trace_forward(lambda _: other.build(), other.loss())
         return {"depth": cost.depth, "serial": cost.serial}
 
-    return fit_formulas(count, axes(step, DEPTH_NODES, LOGARITHMS), ("depth", "serial"))
+    return fit_formulas(count, [*axes(step, DEPTH_NODES, LOGARITHMS)], ("depth", "serial"))
 
 
 def axes(
     step: Workload, nodes: Mapping[str, Sequence[int]], factors: Sequence[Factor]
-) -> list[Axis]:
-    """Return one axis per letter; counts of layers are never in a logarithm."""
-    axes = []
+) -> Iterator[Axis]:
+    """Yield one axis per letter; numbers of layers are never in a logarithm."""
     for letter, size in step.letters.items():
         unit = size if letter in "JV" else 1
         sizes = [unit * node for node in nodes[letter]]
-        axes.append(Axis(letter, sizes, POWERS if letter in "LD" else factors))
-    return axes
+        yield Axis(letter, sizes, POWERS if letter in "LD" else factors)
 
 
 Path = tuple[str, ...]

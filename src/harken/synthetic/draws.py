@@ -1,8 +1,7 @@
 """Random draws that depend only on a key, and functions that all generators share.
 
-Items can be generated in any order and in constant memory. `Dice` uses hashes, because the
-sequences of `random` may change with Python. NumPy guarantees the bits of a stream, but not the
-normal numbers made from them.
+Items can be generated in any order and in constant memory. `Dice` uses hashes, because `random` may
+change with Python. NumPy guarantees the bits of a stream, but not normal numbers made from them.
 """
 
 import re
@@ -23,10 +22,7 @@ T = TypeVar("T")
 
 
 class Dice:
-    """Draws from a key: the digits of a 512-bit hash in mixed radix.
-
-    The product of all bounds must be far below 2^512; those of the generators are below 2^200.
-    """
+    """Draws from a key: the digits of a 512-bit hash in mixed radix (generators use below 200 bits)."""
 
     __slots__ = ("_digits",)
 

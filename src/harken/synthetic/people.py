@@ -201,8 +201,7 @@ def write_people(
 ) -> PeopleFiles:
     """Write the biographies and the questions; `progress` receives the number of lines so far.
 
-    The first biographies of all people come before the second ones, and each round has another
-    order, so that a person is not always preceded by the same one.
+    The first biographies of all people come before the second ones, in another order.
     """
     names = ("people.txt", "questions.train.tsv", "questions.test.tsv")
     paths = [folder / name for name in names]

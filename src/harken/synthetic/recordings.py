@@ -43,11 +43,8 @@ def make_recording(
     signal: Signal,
     rate: int,
 ) -> Recording:
-    """Return a recording of words; edges are the samples at which each word starts and ends.
-
-    Times are in seconds, rounded to microseconds.
-    """
-    times = tuple(
+    """Return a recording of words; edges are the samples at which each word starts and ends."""
+    times = tuple(  # seconds, to the microsecond
         SpokenWord(word, round(start / rate, 6), round(end / rate, 6))
         for word, (start, end) in zip(words, edges, strict=True)
     )
@@ -57,10 +54,7 @@ def make_recording(
 def write_recorded(
     parts: Mapping[Part, Iterable[Recording]], folder: Path, *, name: str, rate: int
 ) -> list[Path]:
-    """Write every part, one recording at a time, and return the paths of the manifests.
-
-    `name` is the folder of the audio files.
-    """
+    """Write audio files to the folder `name` and a manifest of each part; return the manifests."""
     audio = folder / name
     require_generated(audio, _GENERATED)
     written: dict[Part, list[Utterance]] = {}

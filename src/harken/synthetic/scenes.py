@@ -205,10 +205,7 @@ def coverage(shape: ColoredShape, top: int, left: int, rows: int, columns: int) 
 
 
 def write_scenes(config: ScenesConfig, folder: Path) -> list[Path]:
-    """Write all parts, one scene at a time, and return the paths; examples are in a folder.
-
-    Files are renamed to their final names when all are complete.
-    """
+    """Write all parts, one scene at a time, and return the paths of files and example folder."""
     sizes = part_sizes(config.scenes)
     captions, images = ([folder / f"{part}.{end}" for part in sizes] for end in ("jsonl", "npz"))
     examples = folder / "examples"

@@ -3,9 +3,8 @@
     zero  ->  z i r o  ->  signal
 
 Voices differ in the length of the vocal tract, pitch, tempo, level and tilt. No speaker of dev or
-test is in train. Everything is a function of the seed, the part and an index.
-
-A word is a source filtered by resonances that are interpolated between phones:
+test is in train. Everything is a function of the seed, the part and an index. A word is a source
+filtered by resonances that are interpolated between phones:
 
     e(t) = √v(t) · pulses(t) + √(1 - v(t)) · noise(t)               the source; v is its voicing
     A²(f, t) = f^tilt · Σ_i 1 / (1 + ((f - s·F_i(t)) / (B(t)/2))²)   the resonances, mean power one
@@ -180,10 +179,7 @@ def speaker(seed: int, number: int) -> Speaker:
 def say(
     words: Sequence[str], voice: Speaker, rate: int, snr: float, random: np.random.Generator
 ) -> tuple[Signal, list[tuple[int, int]]]:
-    """Return words with pauses and white noise, and the samples at which words start and end.
-
-    `snr` is the signal-to-noise ratio in decibels.
-    """
+    """Return words with pauses and white noise, and the samples at which words start and end."""
     knots, edges, size = _plan(words, voice, rate, random)
     samples, times = np.arange(size), knots[0]
     gain, voicing = (np.interp(samples, times, knots[row]) for row in (1, 2))
