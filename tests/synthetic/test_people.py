@@ -330,31 +330,6 @@ def test_rounds_keep_biographies_apart_and_change_neighbors(tmp_path: Path) -> N
     assert not any(name == following for name, following in pairwise(names))
 
 
-def test_writing_twice_replaces(tmp_path: Path) -> None:
-    first = write_people(PeopleConfig(people=50, seed=1), tmp_path).texts.read_bytes()
-    other = write_people(PeopleConfig(people=20, seed=2), tmp_path).texts.read_bytes()
-    again = write_people(PeopleConfig(people=50, seed=1), tmp_path).texts.read_bytes()
-    assert other != first == again
-
-
-@pytest.mark.parametrize("stop", [1000, 1500])
-def test_an_interrupted_write_changes_nothing(tmp_path: Path, stop: int) -> None:
-    def interrupt(done: int) -> None:
-        if done == stop:
-            raise KeyboardInterrupt
-
-    fresh, used = tmp_path / "fresh", tmp_path / "used"
-    before = write_people(PeopleConfig(people=10), used)
-    paths = (before.texts, before.train, before.test)
-    contents = [path.read_bytes() for path in paths]
-    for folder in (fresh, used):
-        with pytest.raises(KeyboardInterrupt):
-            write_people(PeopleConfig(people=1500), folder, interrupt)
-    assert not [*fresh.iterdir()]
-    assert len([*used.iterdir()]) == 3
-    assert contents == [path.read_bytes() for path in paths]
-
-
 def test_memory_does_not_grow_with_people(tmp_path: Path) -> None:
     def peak(people: int) -> int:
         tracemalloc.start()
@@ -365,28 +340,6 @@ def test_memory_does_not_grow_with_people(tmp_path: Path) -> None:
 
     # The names of 3,500 people would take 240 KiB.
     assert peak(4_000) < peak(500) + 2**17
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("people", 1),
-        ("people", NAMES + 1),
-        ("question_ratio", 0.0),
-        ("question_ratio", 1.0),
-        ("question_ratio", float("nan")),
-        ("places", 1),
-        ("places", len(PLACE_STEMS) + 1),
-        ("facts", 0),
-        ("facts", 7),
-        ("biographies", 0),
-        ("earlier", -1),
-        ("earlier", 6),
-    ],
-)
-def test_impossible_configs_are_refused(field: str, value: float) -> None:
-    with pytest.raises(ValueError, match=rf"{field} must be .*got {value}"):
-        PeopleConfig(**{field: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("facts", [1, 3, 6])

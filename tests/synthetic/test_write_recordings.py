@@ -79,36 +79,6 @@ def test_sounds_of_16_bits_come_out_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(soundfile.read(tmp_path / "ours.wav", dtype="int16")[0], steps)
 
 
-def test_another_set_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
-    write(tmp_path, 5)
-    write(tmp_path, 2)
-    assert len(read_utterances(tmp_path / "train.jsonl")) == 2
-    assert len([*tmp_path.glob("made/*/*.wav")]) == 6
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "made",
-        *(f"{part}.jsonl" for part in PARTS),
-    }
-
-
-def test_an_interruption_leaves_what_was_there(tmp_path: Path) -> None:
-    def interrupted() -> Iterator[Recording]:
-        yield from made("dev", 1)
-        raise KeyboardInterrupt
-
-    write(tmp_path / "used")
-    before = {path: path.read_bytes() for path in (tmp_path / "used").rglob("*.*")}
-    for folder in ("used", "fresh"):
-        with pytest.raises(KeyboardInterrupt):
-            write_recorded(
-                {"train": made("train", 2), "dev": interrupted(), "test": made("test", 2)},
-                tmp_path / folder,
-                name="made",
-                rate=RATE,
-            )
-    assert {path: path.read_bytes() for path in (tmp_path / "used").rglob("*.*")} == before
-    assert not [*(tmp_path / "fresh").iterdir()]
-
-
 @pytest.mark.parametrize("name", ["diary.txt", "train/00001.flac", "train/more/00001.wav", "mine"])
 def test_what_somebody_else_put_there_is_not_replaced(tmp_path: Path, name: str) -> None:
     write(tmp_path)
@@ -118,12 +88,6 @@ def test_what_somebody_else_put_there_is_not_replaced(tmp_path: Path, name: str)
     with pytest.raises(UserError, match="expected generated files only"):
         write(tmp_path)
     assert stranger.exists()
-
-
-def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UserError, match="cannot be written"):
-        write(tmp_path / "file" / "folder")
 
 
 def test_every_sound_is_on_the_disk_before_it_gets_its_name(

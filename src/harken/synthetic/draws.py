@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Dice:
-    """Draws from a key: the digits of a 512-bit hash in mixed radix (generators use below 200 bits)."""
+    """Draws from a key: digits of its 512-bit hash in mixed radix, of which few are needed."""
 
     __slots__ = ("_digits",)
 
