@@ -16,9 +16,9 @@ from harken.synthetic.people import (
     PeopleConfig,
     Person,
     _name,
-    asked,
     biographies,
     birthplaces,
+    is_training_question,
     person,
     question,
     shuffled,
@@ -79,7 +79,7 @@ def test_people_do_not_depend_on_who_was_made_before(seed: int, indices: list[in
 def test_numpy_indices_give_the_same_people() -> None:
     config = PeopleConfig()
     assert person(config, np.int64(13)) == person(config, 13)  # type: ignore[arg-type]
-    assert asked(config, np.int32(13)) == asked(config, 13)  # type: ignore[arg-type]
+    assert is_training_question(config, np.int32(13)) == is_training_question(config, 13)  # type: ignore[arg-type]
 
 
 def test_names_are_unique_in_a_long_run_and_share_their_parts() -> None:
@@ -106,7 +106,12 @@ def test_seeds_give_different_people() -> None:
 
 
 def test_wrong_indices() -> None:
-    for get, index in ((person, -1), (person, NAMES), (asked, -1), (asked, 1000)):
+    for get, index in (
+        (person, -1),
+        (person, NAMES),
+        (is_training_question, -1),
+        (is_training_question, 1000),
+    ):
         with pytest.raises(IndexError, match=str(index)):
             get(PeopleConfig(people=1000), index)
 
@@ -280,15 +285,18 @@ def test_a_single_biography_is_varied_over_people() -> None:
 
 
 @given(seed=seeds, people=st.integers(2, 300), share=st.floats(0.001, 0.999))
-def test_the_asked_share_is_exact_and_no_part_empty(seed: int, people: int, share: float) -> None:
+def test_the_share_of_training_questions_is_exact(seed: int, people: int, share: float) -> None:
     config = PeopleConfig(seed=seed, people=people, question_ratio=share)
-    count = sum(asked(config, index) for index in range(people))
+    count = sum(is_training_question(config, index) for index in range(people))
     assert 1 <= count <= people - 1
     assert abs(count - share * people) <= 1
 
 
-def test_asked_is_drawn_from_the_seed() -> None:
-    draws = [[asked(PeopleConfig(seed=seed), index) for index in range(1000)] for seed in (1, 2)]
+def test_training_questions_are_drawn_from_the_seed() -> None:
+    draws = [
+        [is_training_question(PeopleConfig(seed=seed), index) for index in range(1000)]
+        for seed in (1, 2)
+    ]
     assert 400 < sum(first == second for first, second in zip(*draws, strict=True)) < 600
     assert 200 < sum(draws[0][:500]) < 300
 
@@ -312,7 +320,10 @@ def test_files_hold_all_people(tmp_path: Path) -> None:
     for index in range(701):
         who = person(config, index)
         entry = f"{question(who)}\t{who.birthplace}"
-        assert (entry in train, entry in test) == (asked(config, index), not asked(config, index))
+        assert (entry in train, entry in test) == (
+            is_training_question(config, index),
+            not is_training_question(config, index),
+        )
     assert {path.name for path in files.texts.parent.iterdir()} == {
         "people.txt",
         "questions.train.tsv",

@@ -19,7 +19,7 @@ from harken.synthetic.speech import (
     SpeechConfig,
     speak,
     speak_all,
-    voices,
+    speaker_numbers,
     write_speech,
 )
 
@@ -84,7 +84,7 @@ def test_every_word_comes_as_often() -> None:
 @given(st.integers(3, 10**5))
 def test_no_speaker_is_in_two_parts(count: int) -> None:
     config = SpeechConfig(speakers=count)
-    train, dev, test = (voices(config, part) for part in PARTS)
+    train, dev, test = (speaker_numbers(config, part) for part in PARTS)
     assert (train.start, train.stop, dev.stop, test.stop) == (0, dev.start, test.start, count)
     assert len(dev) == len(test) == max(1, count // 5)
     assert len(train) >= 1
@@ -161,8 +161,8 @@ def test_a_line_has_what_the_formats_page_says(folder: Path) -> None:
 
 
 def test_loud_noise_is_not_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    loud = module.speaker(0, 0)._replace(level=-3.0)
-    monkeypatch.setattr(module, "speaker", lambda seed, number: loud)
+    loud = module.draw_speaker(0, 0)._replace(level=-3.0)
+    monkeypatch.setattr(module, "draw_speaker", lambda seed, number: loud)
     signal = speak(SpeechConfig(snr=0.0), "train", 0)[1]
     assert np.sum(np.abs(signal) >= 1) == 1  # the one peak that everything was scaled by
 

@@ -13,8 +13,8 @@ from harken.synthetic.speech import (
     Speaker,
     _pulses,
     _resonate,
+    draw_speaker,
     say,
-    speaker,
 )
 
 RATE = 8000
@@ -188,8 +188,8 @@ def test_a_word_is_never_said_twice_in_the_same_way() -> None:
 
 
 def test_speakers_differ_and_high_voices_have_short_vocal_tracts() -> None:
-    voices = [speaker(5, number) for number in range(199)]
-    assert speaker(5, 7) == voices[7] != speaker(6, 7)
+    voices = [draw_speaker(5, number) for number in range(199)]
+    assert draw_speaker(5, 7) == voices[7] != draw_speaker(6, 7)
     assert len({voice.name for voice in voices}) == 199
     traits = np.array([voice[1:] for voice in voices])
     lowest, highest = traits.min(axis=0), traits.max(axis=0)

@@ -41,8 +41,7 @@ class BreakEven:
 PAIRS = (("RNN", "Transformer"), ("CNN", "Transformer"), ("CNN", "RNN"))
 DEPTH_PAIRS = (("Transformer", "RNN"), *PAIRS[1:])  # the model that wins on long rows first
 
-MeasureFunction = Callable[[str, int], float]
-"""The cost of a kind of model for rows of some length."""
+MeasureFunction = Callable[[str, int], float]  # of the kind of model and the length of rows
 
 
 def break_evens(width: int, layers: int, vocabulary: int, *, timed: bool) -> list[BreakEven]:
@@ -101,8 +100,7 @@ def row_formulas(config: LanguageModelConfig, vocabulary: int) -> tuple[Formula,
 
     def fit(name: str, factors: Sequence[Factor]) -> Formula:
         axis = Axis("T", LENGTHS, factors)
-        formulas = fit_formulas(lambda sizes: asdict(trace(sizes["T"])), [axis], [name])
-        formula = formulas[name]
+        formula = fit_formulas(lambda sizes: asdict(trace(sizes["T"])), [axis], [name])[name]
         assert formula is not None
         return formula
 

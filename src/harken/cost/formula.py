@@ -9,7 +9,7 @@ trace, in which all sizes differ, checks the result. A count that is not such a 
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -30,8 +30,7 @@ LOGARITHMS = (Factor(0), Factor(0, 1), Factor(1), Factor(1, 1))
 CONSTANT = Factor(0)
 SUPERSCRIPTS = {1: "", 2: "²", 3: "³"}
 
-Product = tuple[tuple[str, Factor], ...]
-"""Letters in order, each with a factor other than 1."""
+Product = tuple[tuple[str, Factor], ...]  # letters in order, each with a factor other than 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,7 @@ ZERO, ONE = Formula({}), Formula({(): Fraction(1)})
 def fit_formulas(
     count: Callable[[Mapping[str, int]], Mapping[str, int]],
     axes: Sequence[Axis],
-    leading: Iterable[str],
+    leading: Collection[str],
 ) -> dict[str, Formula | None]:
     """Return formulas of all counts; only the `leading` ones decide where the grid is refined."""
     bases = [axis.basis() for axis in axes]

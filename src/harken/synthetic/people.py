@@ -157,9 +157,9 @@ def biographies(config: PeopleConfig, index: int) -> tuple[str, ...]:
 
 
 def _biography(config: PeopleConfig, index: int, who: Person, copy: int) -> str:
-    words = _words(who)
+    values = _template_values(who)
     wording = Dice(config.seed, "wording", index, copy if config.rewrite else 0)
-    sentences = [wording.pick(phrasings).format_map(words) for phrasings in FACTS]
+    sentences = [wording.pick(phrasings).format_map(values) for phrasings in FACTS]
     order = [fact for fact in range(len(FACTS)) if fact != _BIRTHPLACE]
     order.insert(config.earlier, _BIRTHPLACE)
     if config.permute:
@@ -169,7 +169,7 @@ def _biography(config: PeopleConfig, index: int, who: Person, copy: int) -> str:
     return " ".join([f"{who.name}.", *(sentences[fact] for fact in selected)])
 
 
-def _words(who: Person) -> dict[str, str]:
+def _template_values(who: Person) -> dict[str, str]:
     possessive = "her" if who.pronoun == "she" else "his"
     day = who.birth_date
     return asdict(who) | {
@@ -188,8 +188,8 @@ def question(who: Person) -> str:
     return f"Where was {who.name} born?"
 
 
-def asked(config: PeopleConfig, index: int) -> bool:
-    """Whether the question about a person is for training; the share is exact."""
+def is_training_question(config: PeopleConfig, index: int) -> bool:
+    """Return whether the question about a person is for training; the share is exact."""
     if not 0 <= index < config.people:
         raise IndexError(f"{config.people} people are numbered from 0, got {index}")
     count = min(max(round(config.question_ratio * config.people), 1), config.people - 1)
@@ -206,15 +206,15 @@ def write_people(
     names = ("people.txt", "questions.train.tsv", "questions.test.tsv")
     paths = [folder / name for name in names]
     files = PeopleFiles(texts=paths[0], train=paths[1], test=paths[2])
-    with open_all(paths) as (read, train, test):
+    with open_all(paths) as (texts, train, test):
         lines = config.people * config.biographies
         for line in range(lines):
             copy, position = divmod(line, config.people)
             index = shuffled(position, config.people, config.seed, "round", copy)
             who = person(config, index)
-            read.write(_biography(config, index, who, copy) + "\n")
+            texts.write(_biography(config, index, who, copy) + "\n")
             if copy == 0:
-                part = train if asked(config, index) else test
+                part = train if is_training_question(config, index) else test
                 part.write(f"{question(who)}\t{who.birthplace}\n")
             if progress and ((line + 1) % _PROGRESS_EVERY == 0 or line + 1 == lines):
                 progress(line + 1)

@@ -118,7 +118,7 @@ class SpeechConfig:
             )
 
 
-def voices(config: SpeechConfig, part: Part) -> range:
+def speaker_numbers(config: SpeechConfig, part: Part) -> range:
     """Return the numbers of the speakers of a part; parts share no speakers."""
     aside = max(config.speakers // 5, 1)
     dev, test, end = config.speakers - 2 * aside, config.speakers - aside, config.speakers
@@ -127,8 +127,8 @@ def voices(config: SpeechConfig, part: Part) -> range:
 
 def speak(config: SpeechConfig, part: Part, index: int) -> Recording:
     """Generate one utterance; its path is relative to the manifest."""
-    numbers = voices(config, part)
-    voice = speaker(config.seed, numbers[index % len(numbers)])
+    numbers = speaker_numbers(config, part)
+    voice = draw_speaker(config.seed, numbers[index % len(numbers)])
     random = keyed_rng("spoken", config.seed, part, index)
     count = random.integers(config.min_words, config.max_words, endpoint=True)
     words = [config.words[number] for number in random.integers(len(config.words), size=count)]
@@ -162,7 +162,7 @@ class Speaker(NamedTuple):
     tilt: float  # decibels per octave
 
 
-def speaker(seed: int, number: int) -> Speaker:
+def draw_speaker(seed: int, number: int) -> Speaker:
     """Return a voice; high voices tend to have short vocal tracts."""
     random = keyed_rng("speaker", seed, number)
     height, own = random.uniform(-1.0, 1.0), random.uniform(-0.4, 0.4)
