@@ -78,7 +78,7 @@ class Run:
         search: SearchConfig | None = getattr(self.recipe, "search", None)
         return search
 
-    def searching(self, search: SearchConfig) -> "Run":
+    def with_search(self, search: SearchConfig) -> "Run":
         """Return the same run with another search."""
         if self.search is None:
             raise UserError(

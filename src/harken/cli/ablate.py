@@ -55,4 +55,4 @@ def _greedy(loaded: Run) -> Run:
     if loaded.search is None:
         return loaded
     greedy = replace(loaded.search, beam=1, temperature=None, top_k=None, top_p=None)
-    return loaded.searching(greedy)
+    return loaded.with_search(greedy)

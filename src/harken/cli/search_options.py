@@ -48,7 +48,7 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
     if not changes:
         return run
     try:
-        return run.searching(replace(run.search, **changes))
+        return run.with_search(replace(run.search, **changes))
     except ValueError as error:
         flags = " ".join(map(flag, given))
         raise UserError(f"{flags}: {error}", fix="change these options") from None
@@ -65,5 +65,5 @@ def _check(option: str, name: str, value: float | str, run: Run) -> None:
     spec = known[name]
     if names := choices(spec.types):
         require_choice(option, value, names)
-    elif convert(spec.types, value) != value or not spec.within(value) or value == math.inf:
+    elif convert(spec.types, value) != value or not spec.is_within(value) or value == math.inf:
         raise UserError(f"{option}: expected a number {spec.bounds}, got {value}", fix="change it")

@@ -27,7 +27,7 @@ from harken.errors import UserError
 def build(types: Types, value: Any, at: KeyPath, default: Any = MISSING) -> Any:
     """Return a parsed value as one of the types; `default` is the value of an absent key."""
     if isinstance(value, dict) and (union := config_types(types)):
-        return _config(union, value, at, default)
+        return _build_table(union, value, at, default)
     if isinstance(value, list) and (inner := items(types)):
         return tuple(build(inner, item, at.child(index)) for index, item in enumerate(value))
     converted = convert(types, value)
@@ -38,8 +38,8 @@ def build(types: Types, value: Any, at: KeyPath, default: Any = MISSING) -> Any:
     return at.resolve(converted) if isinstance(converted, Path) else converted
 
 
-def _config(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default: Any) -> Any:
-    kind = _select(union, tree, at, default)
+def _build_table(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default: Any) -> Any:
+    kind = _select_class(union, tree, at, default)
     table = default if type(default) is kind else None
     specs = key_specs(kind)
     for key in tree:
@@ -71,10 +71,10 @@ def _config(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default:
     try:
         return kind(**values)
     except ValueError as error:
-        raise _invalid(error, at) from error
+        raise _invalid_table(error, at) from error
 
 
-def _select(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default: Any) -> type:
+def _select_class(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default: Any) -> type:
     if len(union) == 1:
         return union[0]
     tag, by_value = kinds_of(union)
@@ -87,7 +87,7 @@ def _select(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default:
     kind = kind_named(value, union) or kind_named(below.text, union)
     if kind is None:
         shown = repr(value) if isinstance(value, str) else describe_value(value)
-        fix = f"choose one of {_listed(nearest_first(value, by_value))}"
+        fix = f"choose one of {_quoted_list(nearest_first(value, by_value))}"
         raise below.error(f"unknown {tag} {shown} {at.inside}", fix)
     return kind
 
@@ -96,7 +96,7 @@ def _check_bounds(spec: KeySpec, value: Any, at: KeyPath) -> None:
     if isinstance(value, tuple):
         for index, item in enumerate(value):
             _check_bounds(spec, item, at.child(index))
-    elif not spec.within(value):
+    elif not spec.is_within(value):
         default = spec.field.default
         example = f", such as the default {default}" if isinstance(default, int | float) else ""
         problem = f"{at.dotted}: expected a number {spec.bounds}, got {value}"
@@ -110,7 +110,7 @@ def _unknown_key(key: str, at: KeyPath, kind: type, union: tuple[type, ...]) -> 
         owners = [value for value, other in by_value.items() if key in key_specs(other)]
         present = next(value for value, other in by_value.items() if other is kind)
         return below.error(
-            f"{key!r} belongs to {tag} {_listed(owners)}, this is {tag} {present!r}",
+            f"{key!r} belongs to {tag} {_quoted_list(owners)}, this is {tag} {present!r}",
             f"remove {key!r}, or write {at.child(tag).assignment(owners[0])}",
         )
     near = nearest(key, specs)
@@ -123,7 +123,7 @@ def _unknown_key(key: str, at: KeyPath, kind: type, union: tuple[type, ...]) -> 
     )
     if tables:
         fixes.append(f"{key!r} belongs {' or '.join(tables)}")
-    known = f"the known keys are {_listed(specs)}" if specs else "remove it"
+    known = f"the known keys are {_quoted_list(specs)}" if specs else "remove it"
     return below.error(f"unknown key {key!r} {at.inside}", " ".join(fixes) or known)
 
 
@@ -138,7 +138,7 @@ def _wrong_type(types: Types, value: Any, at: KeyPath) -> UserError:
     return at.error(f"{at.dotted}: expected {expected}, got {describe_value(value)}", fix)
 
 
-def _invalid(error: ValueError, at: KeyPath) -> UserError:
+def _invalid_table(error: ValueError, at: KeyPath) -> UserError:
     """Return the error for a ValueError of the config's `__post_init__`."""
     depth = len(at.path)
     overrides = [
@@ -176,7 +176,7 @@ def _table_fix(types: Types, at: KeyPath) -> str:
         keys = [kinds_of(union)[0]]
     else:
         keys = [n for n, spec in key_specs(union[0]).items() if spec.absent(None) is MISSING]
-    return f"write {header}" + (f" and below it {_listed(keys)}" if keys else "")
+    return f"write {header}" + (f" and below it {_quoted_list(keys)}" if keys else "")
 
 
 def _tables(types: Types, tree: Any, path: Key = ()) -> Iterator[tuple[Key, type]]:
@@ -192,5 +192,5 @@ def _tables(types: Types, tree: Any, path: Key = ()) -> Iterator[tuple[Key, type
             yield from _tables(items(spec.types), None, (*path, name, 0))
 
 
-def _listed(names: Iterable[object]) -> str:
+def _quoted_list(names: Iterable[object]) -> str:
     return ", ".join(map(repr, names))

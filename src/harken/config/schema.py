@@ -83,7 +83,7 @@ class KeySpec:
     def bounds(self) -> str:
         return " and ".join(f"{_BOUNDS[name][0]} {bound}" for name, bound in self.limits.items())
 
-    def within(self, value: object) -> bool:
+    def is_within(self, value: object) -> bool:
         """Return whether a value is within the bounds; one that is not a number always is."""
         return not isinstance(value, int | float) or all(
             _BOUNDS[name][1](value, bound) for name, bound in self.limits.items()
