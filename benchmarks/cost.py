@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from harken.cost.time import KernelCounter, measured
+from harken.cost.time import KernelCounter, measure_step
 from harken.cost.workload import trace_workload, workload
 from harken.recipe import load_recipe
 from harken.training.runtime import prepare
@@ -48,15 +48,15 @@ def rows() -> Iterator[dict[str, float | str]]:
         for length in lengths:
             step, kernels = workload(recipe, length=length), KernelCounter()
             cost = trace_workload(step, [kernels])
-            measurement, predicted_seconds = measured(step), kernels.seconds()
+            (measured_seconds, memory), predicted_seconds = measure_step(step), kernels.seconds()
             yield {
                 "recipe": name,
                 "length": length,
                 "predicted_ms": 1000 * predicted_seconds,
-                "measured_ms": 1000 * measurement.seconds,
-                "time_ratio": predicted_seconds / measurement.seconds,
-                "kept_ratio": cost.kept / measurement.kept,
-                "peak_ratio": cost.peak / measurement.peak,
+                "measured_ms": 1000 * measured_seconds,
+                "time_ratio": predicted_seconds / measured_seconds,
+                "kept_ratio": cost.kept / memory.kept,
+                "peak_ratio": cost.peak / memory.peak,
             }
 
 

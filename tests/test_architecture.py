@@ -9,16 +9,16 @@ from typing import get_args, get_type_hints
 import harken
 from harken.attention.positions import PositionConfig
 from harken.attention.scores import ScoreConfig
-from harken.shapes import LETTERS
 
 ROOT = Path(harken.__file__).parent
+DOCS = Path(__file__).parents[1] / "docs"
+LETTERS = re.findall(r"^\| `(\w)` \|", (DOCS / "architecture.md").read_text("utf-8"), re.MULTILINE)
 
 # A folder or file imports only itself and those above it.
 ORDER = [
     "version",
     "errors",
     "files",
-    "shapes",
     "strict_json",
     "inputs",
     "config",

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -25,9 +26,19 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def old_file(folder: Path) -> Path:
-    (folder / "kept").write_text("old")
-    return folder / "kept"
+Replace = Callable[[Path], AbstractContextManager[Path]]
+
+
+class Target(NamedTuple):
+    """A file or folder to replace, how, and the name of the file inside; it contains "old"."""
+
+    path: Path
+    replace: Replace
+    part: str
+
+    def read(self) -> str:
+        assert names(self.path.parent) == {self.path.name}
+        return (self.path / self.part).read_text()
 
 
 def old_folder(folder: Path) -> Path:
@@ -36,52 +47,36 @@ def old_folder(folder: Path) -> Path:
     return folder / "kept"
 
 
-Replace = Callable[[Path], AbstractContextManager[Path]]
-# For a file and for a folder: what replaces it, what was there, and the file inside.
-both = pytest.mark.parametrize(
-    ("replace", "old", "part"),
-    [(replacing, old_file, ""), (replacing_folder, old_folder, "part")],
-    ids=["file", "folder"],
-)
+@pytest.fixture(params=["file", "folder"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    if request.param == "folder":
+        return Target(old_folder(tmp_path), replacing_folder, "part")
+    write_text(tmp_path / "kept", "old")
+    return Target(tmp_path / "kept", replacing, "")
 
 
-@both
-def test_the_new_takes_the_place_of_the_old_at_the_end(
-    tmp_path: Path, replace: Replace, old: Callable[[Path], Path], part: str
-) -> None:
-    path = old(tmp_path)
-    with replace(path) as unfinished:
-        (unfinished / part).write_text("new")
-        assert (path / part).read_text() == "old"
-    assert (path / part).read_text() == "new"
-    assert names(tmp_path) == {"kept"}
+def test_the_old_is_replaced_at_the_end(target: Target) -> None:
+    with target.replace(target.path) as unfinished:
+        (unfinished / target.part).write_text("new")
+        assert (target.path / target.part).read_text() == "old"
+    assert target.read() == "new"
 
 
-@both
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_what_breaks_off_leaves_the_old(
-    tmp_path: Path,
-    replace: Replace,
-    old: Callable[[Path], Path],
-    part: str,
-    error: type[BaseException],
+def test_an_interrupted_replacement_leaves_the_old(
+    target: Target, error: type[BaseException]
 ) -> None:
-    path = old(tmp_path)
-    with pytest.raises(error), replace(path) as unfinished:
-        (unfinished / part).write_text("half")
+    with pytest.raises(error), target.replace(target.path) as unfinished:
+        (unfinished / target.part).write_text("half")
         raise error
-    assert (path / part).read_text() == "old"
-    assert names(tmp_path) == {"kept"}
+    assert target.read() == "old"
 
 
-@both
-def test_parents_are_made(
-    tmp_path: Path, replace: Replace, old: Callable[[Path], Path], part: str
-) -> None:
+def test_parents_are_created(target: Target, tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "c"
-    with replace(path) as unfinished:
-        (unfinished / part).write_text("new")
-    assert (path / part).read_text() == "new"
+    with target.replace(path) as unfinished:
+        (unfinished / target.part).write_text("new")
+    assert (path / target.part).read_text() == "new"
 
 
 HEAD = "import os, resource, sys\nfrom pathlib import Path\nfrom harken.files import *\n"
@@ -93,60 +88,46 @@ def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-@both
-def test_a_kill_in_the_middle_leaves_the_old(
-    tmp_path: Path, replace: Replace, old: Callable[[Path], Path], part: str
-) -> None:
-    path = old(tmp_path)
+def test_a_kill_leaves_the_old(target: Target) -> None:
     program = f"""
-with {replace.__name__}(Path(sys.argv[1])) as unfinished, (unfinished / {part!r}).open("w") as file:
+with {target.replace.__name__}(Path(sys.argv[1])) as new, (new / {target.part!r}).open("w") as file:
     file.write("half")
     file.flush()
     os.kill(os.getpid(), 9)
 """
-    assert run(program, path).returncode == -signal.SIGKILL
-    assert (path / part).read_text() == "old"
+    assert run(program, target.path).returncode == -signal.SIGKILL
+    assert (target.path / target.part).read_text() == "old"
     # Files of the killed process are ignored and removed.
-    with replace(path) as unfinished:
-        assert part == "" or list(unfinished.iterdir()) == []
-        (unfinished / part).write_text("new")
-    assert (path / part).read_text() == "new"
-    assert names(tmp_path) == {"kept"}
+    with target.replace(target.path) as unfinished:
+        assert target.part == "" or list(unfinished.iterdir()) == []
+        (unfinished / target.part).write_text("new")
+    assert target.read() == "new"
 
 
-@both
-def test_a_file_that_may_not_grow_is_a_failure(
-    tmp_path: Path, replace: Replace, old: Callable[[Path], Path], part: str
-) -> None:
-    path = old(tmp_path)
+def test_a_file_that_is_too_large_is_a_failure(target: Target) -> None:
     program = f"""
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    with {replace.__name__}(Path(sys.argv[1])) as unfinished:
-        (unfinished / {part!r}).write_bytes(b"x" * 1001)
+    with {target.replace.__name__}(Path(sys.argv[1])) as unfinished:
+        (unfinished / {target.part!r}).write_bytes(b"x" * 1001)
 except Failure as failure:
     print(failure)
 """
-    told = run(program, path).stdout
-    assert f"{path}: cannot be written (File too large)" in told
-    assert "unchanged" in told
-    assert (path / part).read_text() == "old"
-    assert names(tmp_path) == {"kept"}
+    printed = run(program, target.path).stdout
+    assert f"{target.path}: cannot be written (File too large)" in printed
+    assert "unchanged" in printed
+    assert target.read() == "old"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
-@both
-def test_a_full_disk_is_a_failure(
-    tmp_path: Path, replace: Replace, old: Callable[[Path], Path], part: str
-) -> None:
-    path = old(tmp_path)
-    with pytest.raises(Failure, match="No space left on device") as caught, replace(path) as new:
-        (new / part).symlink_to("/dev/full")
-        (new / part).write_text("new")
-    assert str(path) in caught.value.message
+def test_a_full_disk_is_a_failure(target: Target) -> None:
+    message, path = "No space left on device", target.path
+    with pytest.raises(Failure, match=message) as caught, target.replace(path) as unfinished:
+        (unfinished / target.part).symlink_to("/dev/full")
+        (unfinished / target.part).write_text("new")
+    assert str(target.path) in caught.value.message
     assert caught.value.exit_code == 1
-    assert (path / part).read_text() == "old"
-    assert names(tmp_path) == {"kept"}
+    assert target.read() == "old"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")

@@ -45,13 +45,6 @@ def test_the_effective_recipe_is_the_recipe(small_run: Path, recipe_file: Path) 
     assert load_recipe(small_run / "recipe.toml") == small(recipe_file)
 
 
-def test_three_lines_of_python(small_run: Path) -> None:
-    run = harken.load(small_run)
-    (answer,) = run.predict(["Where was Zoe born?"])
-    assert answer.input == "Where was Zoe born?"
-    assert 0.0 < answer.confidence <= 1.0
-
-
 def test_the_same_seed_gives_the_same_weights(
     small_run: Path, recipe_file: Path, tmp_path: Path
 ) -> None:
@@ -131,8 +124,6 @@ def test_damaged_files_are_rejected(
 
 
 def test_loading_an_unfinished_run(small_run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="run folder not found"):
-        harken.load(tmp_path / "none")
     with pytest.raises(UserError, match=r"no recipe\.toml"):
         harken.load(tmp_path)
     shutil.copy(small_run / "recipe.toml", tmp_path)

@@ -80,7 +80,7 @@ def test_a_single_input_gives_a_list_of_one_prediction(run: Run) -> None:
         (lambda run: run.evaluate(condition="noise:10"), "task 'answer' has no conditions"),
         (lambda run: run.evaluate("validation"), r"no data.validation .*split='dev'"),
         (lambda run: run.evaluate(files=["a", "b"]), "expected one file of questions, got 2"),
-        (lambda run: run.evaluate(files=[3]), r"files\[0\]: expected a path, got 3"),
+        (lambda run: run.evaluate(files=[3]), r"files\[0\]: expected a path, got '3' \(int\)"),
         (lambda run: run.evaluate(files=3), "files: expected a path or a list of paths, got 3"),
         (
             lambda run: harken.load(run.folder, device="gpu"),

@@ -48,32 +48,28 @@ __all__ = [
     "train",
 ]
 
-_HOMES = {
-    "GPT": ("harken.api.models", "build_gpt"),
-    "MultiHead": ("harken.api.models", "SelfAttention"),
-    "Run": ("harken.run", "Run"),
-    "Selection": ("harken.inspection.record", "Selection"),
-    "ablate": ("harken.api.inspection", "ablate"),
-    "cost": ("harken.cost.step", "cost"),
-    "heads": ("harken.api.inspection", "heads"),
-    "load": ("harken.run", "load"),
-    "load_huggingface": ("harken.foreign", "load_huggingface"),
-    "load_recipe": ("harken.recipe", "load_recipe"),
-    "open_recording": ("harken.inspection.store", "open_recording"),
-    "patch": ("harken.api.inspection", "patch"),
-    "record": ("harken.inspection.record", "record"),
-    "record_to_disk": ("harken.inspection.store", "record_to_disk"),
-    "search": ("harken.api.search", "search"),
-    "train": ("harken.pipeline", "train"),
+_MODULES = {
+    "harken.api.inspection": ("ablate", "heads", "patch"),
+    "harken.api.search": ("search",),
+    "harken.cost.step": ("cost",),
+    "harken.foreign": ("load_huggingface",),
+    "harken.inspection.record": ("Selection", "record"),
+    "harken.inspection.store": ("open_recording", "record_to_disk"),
+    "harken.pipeline": ("train",),
+    "harken.recipe": ("load_recipe",),
+    "harken.run": ("Run", "load"),
 }
+_SOURCES = {name: (module, name) for module, names in _MODULES.items() for name in names}
+_SOURCES["GPT"] = "harken.api.models", "build_gpt"
+_SOURCES["MultiHead"] = "harken.api.models", "SelfAttention"
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _SOURCES:
         raise AttributeError(f"module 'harken' has no attribute {name!r}")
     from importlib import import_module
 
-    module, attribute = _HOMES[name]
+    module, attribute = _SOURCES[name]
     value = globals()[name] = getattr(import_module(module), attribute)
     return value
 

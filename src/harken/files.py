@@ -86,10 +86,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, "Tensor"]) -> None:
-    """Write a safetensors file; call it inside `replacing` or `replacing_folder`.
-
-    safetensors rejects tensors that share memory, so these are copied. A full disk raises OSError.
-    """
+    """Write a safetensors file; call it inside `replacing` or `replacing_folder`."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -98,6 +95,7 @@ def write_tensors(path: Path, tensors: Mapping[str, "Tensor"]) -> None:
     for name, tensor in tensors.items():
         tensor = tensor.detach().cpu().contiguous()
         storage = tensor.untyped_storage().data_ptr()
+        # safetensors rejects tensors that share memory.
         stored[name] = tensor.clone() if storage in storages else tensor
         storages.add(storage)
     try:
@@ -126,10 +124,7 @@ def appended(path: Path) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder, which replaces `folder` if the block succeeds.
-
-    This takes two renames; a kill between them leaves the old folder as `.NAME.doomed`.
-    """
+    """Yield a temporary folder, which replaces `folder` if the block succeeds."""
     unfinished = _temporary(folder)
     with write_errors(folder):
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -139,7 +134,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
             for file in unfinished.iterdir():
                 sync(file)
             sync(unfinished)
-            doomed = _set_aside(folder)
+            doomed = _set_aside(folder)  # a kill before the next rename leaves only this
             try:
                 unfinished.rename(folder)
             except OSError:
@@ -164,10 +159,7 @@ def remove_leftovers(folder: Path) -> None:
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Create a folder if necessary and lock it; raise `UserError` if another process holds it.
-
-    The operating system releases the lock of a killed process.
-    """
+    """Create and lock a folder, or raise `UserError` if another process has locked it."""
     with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / LOCK
@@ -201,7 +193,7 @@ def _acquire(lock: Path) -> int:
 
 
 def _lock_file(handle: int) -> None:
-    """Lock an open file, or raise BlockingIOError."""
+    """Lock an open file or raise BlockingIOError; the lock of a killed process is released."""
     if sys.platform == "win32":
         import msvcrt
 

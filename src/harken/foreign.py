@@ -1,8 +1,5 @@
 """Load a Hugging Face folder as a model of Harken, with its tokenizer.
 
-    config.json, model.safetensors   -> the model (`models/huggingface.py`)
-    tokenizer.json                   -> tokens, including special tokens
-
 No code of the folder is run. Padding and truncation of the tokenizer are replaced by the maximum
 length of the model.
 """
@@ -36,12 +33,12 @@ class HuggingFaceModel:
     """A Hugging Face model with its tokenizer."""
 
     folder: Path
-    read: LoadedModel = field(repr=False)
+    contents: LoadedModel = field(repr=False)
     tokenizer: Tokenizer = field(repr=False)
 
     @property
     def model(self) -> GPT | TextEncoder:
-        return self.read.model
+        return self.contents.model
 
     def attention(self, text: str) -> AttentionExample:
         """Return the attention over a text; a language model also predicts the next token."""
@@ -83,7 +80,7 @@ class HuggingFaceModel:
             encoded = self.tokenizer.encode(text[:MAX_CHARACTERS])
         kinds = self.model.segment if isinstance(self.model, TextEncoder) else None
         for numbers, size in (
-            (encoded.ids, self.read.vocabulary),
+            (encoded.ids, self.contents.vocabulary),
             (encoded.type_ids, kinds.num_embeddings if kinds is not None else None),
         ):
             if size is not None and max(numbers, default=0) >= size:
@@ -126,8 +123,8 @@ def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> Hu
         )
     tokenizer = load_tokenizer(path)
     prepare(chosen)
-    read = read_folder(folder)
-    read.model.to(chosen).eval()
-    assert read.model.max_length is not None, "folders name the length of their model"
-    tokenizer.enable_truncation(read.model.max_length)
-    return HuggingFaceModel(folder=folder, read=read, tokenizer=tokenizer)
+    contents = read_folder(folder)
+    contents.model.to(chosen).eval()
+    assert contents.model.max_length is not None, "folders name the length of their model"
+    tokenizer.enable_truncation(contents.model.max_length)
+    return HuggingFaceModel(folder=folder, contents=contents, tokenizer=tokenizer)

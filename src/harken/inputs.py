@@ -23,6 +23,7 @@ MAX_LISTED = 1000  # files of a folder that are compared with a misspelled name
 MAX_HEADER = 2**23  # bytes of a safetensors header: 65,536 tensors with names of 50 characters
 MAX_TENSORS = 2**16
 FILE_TYPES = {
+    stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
@@ -48,15 +49,11 @@ def file_size(path: Path, expected: str = "a file", *, max_bytes: int | None = N
         status = path.stat()
     except (OSError, ValueError) as error:
         raise _unreadable(path, expected, error) from error
-    if stat.S_ISDIR(status.st_mode):
-        message = f"{short_path(path)}: this is a folder (expected {expected})"
-        raise UserError(message, fix="name a file inside it")
     if not stat.S_ISREG(status.st_mode):
         kind = FILE_TYPES.get(stat.S_IFMT(status.st_mode), "a special file")
-        raise UserError(
-            f"{short_path(path)}: this is {kind} (expected {expected})",
-            fix="write the data to a file and name that, or read standard input with `-`",
-        )
+        fix = "write the data to a file, or read standard input with `-`"
+        message = f"{short_path(path)}: this is {kind} (expected {expected})"
+        raise UserError(message, fix="name a file inside it" if kind == "a folder" else fix)
     if max_bytes is not None and status.st_size > max_bytes:
         limit = f"expected {expected} of at most {max_bytes:,}"
         raise UserError(
@@ -135,11 +132,9 @@ def safetensors_header(path: Path) -> dict[str, TensorInfo]:
             header = parsed(file.read(length).decode("utf-8"))
             return _checked_tensors(header, size - 8 - length)
         except (OSError, *ERRORS) as error:
-            problem = (
-                f"the weights cannot be read ({str(error)[:200]}, expected a safetensors file)"
-            )
+            reason = f"{str(error)[:200]}, expected a safetensors file"
             raise Failure(
-                f"{short_path(path)}: {problem}",
+                f"{short_path(path)}: the weights cannot be read ({reason})",
                 fix="restore the file from a copy, or download it again "
                 "(a file of about 130 bytes is a Git LFS pointer)",
             ) from None

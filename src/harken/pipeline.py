@@ -7,6 +7,7 @@ Each arrow writes its file completely or not at all, so a file that exists is co
 SIGTERM and SIGHUP stop the run at once, or after the current training step and a checkpoint.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -30,7 +31,7 @@ from harken.files import (
     write_tensors,
     write_text,
 )
-from harken.provenance import PROVENANCE, check_data, check_recipe, provenance, write_provenance
+from harken.provenance import PROVENANCE, check_data, check_recipe, provenance
 from harken.recipe import Recipe, task_of
 from harken.report.markup import prose
 from harken.report.model_card import model_card
@@ -124,14 +125,11 @@ def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
 
 @contextmanager
 def claimed_folder(recipe: Recipe, folder: Path, splits: Splits[Any]) -> Iterator[None]:
-    """Write recipe and provenance of a new run, or check that those of a resumed run are unchanged.
-
-    The files of a new run that fails before its first step are removed.
-    """
+    """Write or check recipe and provenance; remove a new run that fails before its first step."""
     started = provenance(recipe, splits)
     is_new = not (folder / RECIPE).exists()
     if is_new:
-        write_provenance(folder, started)
+        write_text(folder / PROVENANCE, json.dumps(started, indent=1))
         write_text(folder / RECIPE, config.dumps(recipe))
     else:
         check_data(folder, started)

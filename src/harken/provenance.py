@@ -8,7 +8,6 @@ the weights and cause a warning.
 import dataclasses
 import difflib
 import hashlib
-import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ import torch
 
 from harken.config import as_plain, dumps
 from harken.errors import Failure, UserError
-from harken.files import sha256, write_text
+from harken.files import sha256
 from harken.inputs import is_file, read_json
 from harken.recipe import Recipe
 from harken.version import __version__
@@ -41,11 +40,6 @@ def provenance(recipe: Recipe, splits: Mapping[str, Iterable[Any]]) -> dict[str,
         },
         "referenced": {name: _referenced(examples) for name, examples in splits.items()},
     }
-
-
-def write_provenance(folder: Path, started: Mapping[str, Any]) -> None:
-    """Write the record into a run folder."""
-    write_text(folder / PROVENANCE, json.dumps(started, indent=1))
 
 
 def check_recipe(folder: Path, recipe: Recipe) -> None:
@@ -114,10 +108,7 @@ def _data_files(value: Any, key: str) -> Iterator[tuple[str, Path]]:
 
 
 def _referenced(examples: Iterable[Any]) -> str | None:
-    """Return a digest of the sizes of the audio or image files of examples; None without files.
-
-    Their contents are not read: there may be many gigabytes of them.
-    """
+    """Return a digest of the sizes, not the contents, of the files that examples refer to."""
     sizes = [
         value.stat().st_size
         for example in examples

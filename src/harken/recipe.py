@@ -1,7 +1,4 @@
-"""Recipes and the registry of tasks.
-
-A new task is one file in `tasks/`, one line of `TASKS` and one member of `Recipe`.
-"""
+"""Recipes, and the registry of tasks: a new task is a line of `TASKS` and a member of `Recipe`."""
 
 from collections.abc import Sequence
 from functools import reduce

@@ -78,7 +78,7 @@ class Run:
         search: SearchConfig | None = getattr(self.recipe, "search", None)
         return search
 
-    def searching(self, search: SearchConfig) -> "Run":
+    def with_search(self, search: SearchConfig) -> "Run":
         """Return the same run with another search."""
         if self.search is None:
             raise UserError(
@@ -134,8 +134,8 @@ class Run:
 
     def examples(self, split: str, files: Paths = ()) -> Sequence[Any]:
         """Read the examples of a split of the recipe, or of other files of the same format."""
-        if paths := _paths(files):
-            return self.task.read(self.recipe, paths)
+        if paths := _checked_list("files", files, str | PathLike, "path"):
+            return self.task.read(self.recipe, list(map(Path, paths)))
         if split not in self.splits:
             known = sorted(self.splits.keys() - {"train"})
             raise UserError(
@@ -152,40 +152,27 @@ class Run:
 
     def _inputs(self, inputs: Paths) -> list[str]:
         """Check the inputs of `predict`; file names may be path objects."""
-        if isinstance(inputs, str | PathLike):
-            inputs = [inputs]
-        elif not isinstance(inputs, Iterable) or isinstance(inputs, bytes):
-            message = f"inputs: expected a string or a list of strings, got {inputs!r}"
-            raise UserError(message, fix="pass for example predict(['a sentence'])")
-        texts = []
-        for number, value in enumerate(inputs):
-            if isinstance(value, PathLike) and self.task.inputs != "lines":
-                value = os.fspath(value)
-            if not isinstance(value, str):
-                raise UserError(
-                    f"inputs[{number}]: expected a string, got {str(value)[:60]!r} "
-                    f"({type(value).__name__})",
-                    fix="pass each input as a string",
-                )
-            texts.append(value)
-        return texts
+        if self.task.inputs == "lines":
+            return _checked_list("inputs", inputs, str, "string")
+        return list(map(os.fspath, _checked_list("inputs", inputs, str | PathLike, "path")))
 
 
-def _paths(files: Paths) -> list[Path]:
-    """Convert file names to paths; a single name is one file."""
-    if isinstance(files, str | PathLike):
-        files = [files]
-    if not isinstance(files, Iterable):
-        raise UserError(
-            f"files: expected a path or a list of paths, got {files!r}", fix="pass for example []"
-        )
-    paths = []
-    for number, file in enumerate(files):
-        if not isinstance(file, str | PathLike):
-            problem = f"files[{number}]: expected a path, got {file!r}"
-            raise UserError(problem, fix="pass each file as a path")
-        paths.append(Path(file))
-    return paths
+def _checked_list(name: str, values: Any, kind: Any, noun: str) -> list[Any]:
+    """Return an argument that must be a list of strings or paths; a single one is a list of one."""
+    if isinstance(values, str | PathLike):
+        values = [values]
+    elif not isinstance(values, Iterable) or isinstance(values, bytes):
+        problem = f"{name}: expected a {noun} or a list of {noun}s, got {values!r}"
+        raise UserError(problem, fix=f"pass a list, for example {name}=['…']")
+    items = list(values)
+    for number, item in enumerate(items):
+        if not isinstance(item, kind):
+            raise UserError(
+                f"{name}[{number}]: expected a {noun}, got {str(item)[:60]!r} "
+                f"({type(item).__name__})",
+                fix=f"pass each item as a {noun}",
+            )
+    return items
 
 
 def require_run(folder: Path) -> None:
@@ -196,8 +183,8 @@ def require_run(folder: Path) -> None:
             fix="check the name, or train a model with `harken train RECIPE.toml`",
         )
     if not is_file(folder / RECIPE):
-        what = f"it has no {RECIPE}" if is_folder(folder) else "it is a file"
-        problem = f"not a run folder: {folder} ({what})"
+        reason = f"it has no {RECIPE}" if is_folder(folder) else "it is a file"
+        problem = f"not a run folder: {folder} ({reason})"
         raise UserError(problem, fix="name the folder that training wrote")
     if not is_file(folder / MODEL):
         message = f"{folder}: training has not finished"

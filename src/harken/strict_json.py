@@ -1,8 +1,7 @@
 """Parse strict JSON, and report wrong values in it.
 
-Unlike Python's parser, NaN and duplicate keys are errors, and so are integers of more than 64 bits,
-nesting deeper than the stack, and texts of so many values that they would fill the memory (an empty
-list takes 3 bytes as text and 64 in memory).
+NaN, duplicate keys, integers of more than 64 bits and texts of so many values that they would fill
+the memory are errors (an empty list takes 3 bytes as text and 64 in memory).
 """
 
 import json

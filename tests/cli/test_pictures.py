@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from command_line import Cli
-from harken.synthetic.scenes import ScenesConfig, drawn, held_out_pairs
+from harken.synthetic.scenes import ScenesConfig, draw_scene, held_out_pairs
 
 
 def scenes(cli: Cli, *arguments: object) -> list[Path]:
@@ -26,7 +26,7 @@ def test_files_of_the_default_scenes(tmp_path: Path, cli: Cli) -> None:
     assert paths == [out / name for name in (*names, "examples")]
     assert [len(captions(path)) for path in paths[:3]] == [11, 1, 1]
     images = np.load(out / "train.npz")["images"]
-    np.testing.assert_array_equal(images[10], drawn(ScenesConfig(), "train", 10).picture)
+    np.testing.assert_array_equal(images[10], draw_scene(ScenesConfig(), "train", 10).picture)
 
 
 def test_every_option_of_scenes(tmp_path: Path, cli: Cli) -> None:
@@ -35,7 +35,7 @@ def test_every_option_of_scenes(tmp_path: Path, cli: Cli) -> None:
     config = ScenesConfig(
         scenes=23, size=37, min_shapes=2, max_shapes=2, noise=0, new_pairs=True, seed=5
     )
-    expected = np.stack([drawn(config, "train", index).picture for index in range(19)])
+    expected = np.stack([draw_scene(config, "train", index).picture for index in range(19)])
     np.testing.assert_array_equal(np.load(images)["images"], expected)
     for path, new in ((train, False), (test, True)):
         for caption in captions(path):

@@ -188,7 +188,7 @@ def test_options_override_the_recipe(
         load = harken.run.load
 
         def changed(folder: Path, device: str) -> Run:
-            return load(folder, "cpu").searching(search)
+            return load(folder, "cpu").with_search(search)
 
         with monkeypatch.context() as patched:
             patched.setattr(harken.cli.predict, "load", changed)

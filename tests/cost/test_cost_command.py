@@ -8,7 +8,7 @@ import torch
 
 from harken.cli.main import main
 from harken.cost import time
-from harken.cost.breakeven import break_evens, interpolated
+from harken.cost.breakeven import break_evens, interpolate_log
 from harken.cost.time import KernelCounter
 from harken.cost.trace import FakeFloats
 from harken.cost.workload import count_formulas, depth_formulas, workload
@@ -63,7 +63,6 @@ def test_measured_and_predicted_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "MIN_SECONDS", 0.0)  # any time will do
-    monkeypatch.setattr(time, "MEASUREMENTS", 1)
     monkeypatch.setattr("harken.cost.breakeven.TIMED", (2, 4))
     monkeypatch.setattr("harken.cost.breakeven.TOKENS", 8)
     options = ["--length", "7", "--batch", "2", "--vocabulary", "31", "--measure"]
@@ -96,7 +95,9 @@ def test_break_even_is_the_first_length() -> None:
 def test_times_between_and_beyond_measured_lengths() -> None:
     table = [(10, 1.0), (100, 10.0), (1000, 1000.0)]
     expected = {10: 1.0, 5: 0.5, 20: 2.0, 100: 10.0, 200: 40.0, 2000: 4000.0}
-    assert {length: interpolated(table, length) for length in expected} == pytest.approx(expected)
+    assert {length: interpolate_log(table, length) for length in expected} == pytest.approx(
+        expected
+    )
 
 
 def test_distinct_kernels_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,10 +156,10 @@ def test_files_are_read_back(
     recordings: list[Utterance], by_sound: dict[bytes, Utterance], tmp_path: Path
 ) -> None:
     config = JoinedConfig(sentences=23, test_speakers=("eve",), dev_speakers=("dan",))
-    files = write_joined(recordings, config, tmp_path)
+    write_joined(recordings, config, tmp_path)
     parts = part_by_speaker(recordings, config)
     for part, size in (("train", 19), ("dev", 2), ("test", 2)):
-        utterances = read_utterances(getattr(files, part))
+        utterances = read_utterances(tmp_path / f"{part}.jsonl")
         assert len(utterances) == size
         speakers = {recording.speaker for recording in parts[part]}  # type: ignore[index]
         for utterance in utterances:
@@ -167,7 +167,6 @@ def test_files_are_read_back(
             signal = read_sound(utterance.audio, rate=RATE)  # 16 bits in, the same 16 bits out
             texts = [by_sound[piece.tobytes()].text for piece in pieces(utterance, signal)]
             assert utterance.text == " ".join(texts)
-    assert files.audio == tmp_path / "joined"
 
 
 def test_only_single_words_are_joined(recordings: list[Utterance], tmp_path: Path) -> None:
@@ -203,20 +202,3 @@ def test_another_rate_keeps_the_times(recordings: list[Utterance]) -> None:
     assert len(fast[1]) == pytest.approx(2 * len(slow[1]), abs=10)
     for word, other in zip(slow[0].words, fast[0].words, strict=True):
         assert (word.start, word.end) == pytest.approx((other.start, other.end), abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"sentences": 2}, "sentences must be from 3 to 100000, got 2"),
-        ({"min_words": 0}, "expected 1 <= minimum.*got minimum 0, maximum 7"),
-        ({"min_words": 8}, "expected 1 <= minimum.*got minimum 8, maximum 7"),
-        ({"max_words": 101}, "maximum <= 100, got minimum 3, maximum 101"),
-        ({"dev_speakers": ()}, r"dev_speakers must be names or a share .*got \(\)"),
-        ({"test_speakers": 1.0}, "test_speakers must be .*got 1.0"),
-        ({"sample_rate": 100}, "sample_rate must be .*got 100"),
-    ],
-)
-def test_impossible_configs_are_refused(changed: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        JoinedConfig(**changed)  # type: ignore[arg-type]

@@ -16,9 +16,9 @@ from harken.synthetic.people import (
     PeopleConfig,
     Person,
     _name,
-    asked,
     biographies,
     birthplaces,
+    is_training_question,
     person,
     question,
     shuffled,
@@ -79,7 +79,7 @@ def test_people_do_not_depend_on_who_was_made_before(seed: int, indices: list[in
 def test_numpy_indices_give_the_same_people() -> None:
     config = PeopleConfig()
     assert person(config, np.int64(13)) == person(config, 13)  # type: ignore[arg-type]
-    assert asked(config, np.int32(13)) == asked(config, 13)  # type: ignore[arg-type]
+    assert is_training_question(config, np.int32(13)) == is_training_question(config, 13)  # type: ignore[arg-type]
 
 
 def test_names_are_unique_in_a_long_run_and_share_their_parts() -> None:
@@ -106,7 +106,12 @@ def test_seeds_give_different_people() -> None:
 
 
 def test_wrong_indices() -> None:
-    for get, index in ((person, -1), (person, NAMES), (asked, -1), (asked, 1000)):
+    for get, index in (
+        (person, -1),
+        (person, NAMES),
+        (is_training_question, -1),
+        (is_training_question, 1000),
+    ):
         with pytest.raises(IndexError, match=str(index)):
             get(PeopleConfig(people=1000), index)
 
@@ -280,15 +285,18 @@ def test_a_single_biography_is_varied_over_people() -> None:
 
 
 @given(seed=seeds, people=st.integers(2, 300), share=st.floats(0.001, 0.999))
-def test_the_asked_share_is_exact_and_no_part_empty(seed: int, people: int, share: float) -> None:
+def test_the_share_of_training_questions_is_exact(seed: int, people: int, share: float) -> None:
     config = PeopleConfig(seed=seed, people=people, question_ratio=share)
-    count = sum(asked(config, index) for index in range(people))
+    count = sum(is_training_question(config, index) for index in range(people))
     assert 1 <= count <= people - 1
     assert abs(count - share * people) <= 1
 
 
-def test_asked_is_drawn_from_the_seed() -> None:
-    draws = [[asked(PeopleConfig(seed=seed), index) for index in range(1000)] for seed in (1, 2)]
+def test_training_questions_are_drawn_from_the_seed() -> None:
+    draws = [
+        [is_training_question(PeopleConfig(seed=seed), index) for index in range(1000)]
+        for seed in (1, 2)
+    ]
     assert 400 < sum(first == second for first, second in zip(*draws, strict=True)) < 600
     assert 200 < sum(draws[0][:500]) < 300
 
@@ -312,7 +320,10 @@ def test_files_hold_all_people(tmp_path: Path) -> None:
     for index in range(701):
         who = person(config, index)
         entry = f"{question(who)}\t{who.birthplace}"
-        assert (entry in train, entry in test) == (asked(config, index), not asked(config, index))
+        assert (entry in train, entry in test) == (
+            is_training_question(config, index),
+            not is_training_question(config, index),
+        )
     assert {path.name for path in files.texts.parent.iterdir()} == {
         "people.txt",
         "questions.train.tsv",
@@ -330,31 +341,6 @@ def test_rounds_keep_biographies_apart_and_change_neighbors(tmp_path: Path) -> N
     assert not any(name == following for name, following in pairwise(names))
 
 
-def test_writing_twice_replaces(tmp_path: Path) -> None:
-    first = write_people(PeopleConfig(people=50, seed=1), tmp_path).texts.read_bytes()
-    other = write_people(PeopleConfig(people=20, seed=2), tmp_path).texts.read_bytes()
-    again = write_people(PeopleConfig(people=50, seed=1), tmp_path).texts.read_bytes()
-    assert other != first == again
-
-
-@pytest.mark.parametrize("stop", [1000, 1500])
-def test_an_interrupted_write_changes_nothing(tmp_path: Path, stop: int) -> None:
-    def interrupt(done: int) -> None:
-        if done == stop:
-            raise KeyboardInterrupt
-
-    fresh, used = tmp_path / "fresh", tmp_path / "used"
-    before = write_people(PeopleConfig(people=10), used)
-    paths = (before.texts, before.train, before.test)
-    contents = [path.read_bytes() for path in paths]
-    for folder in (fresh, used):
-        with pytest.raises(KeyboardInterrupt):
-            write_people(PeopleConfig(people=1500), folder, interrupt)
-    assert not [*fresh.iterdir()]
-    assert len([*used.iterdir()]) == 3
-    assert contents == [path.read_bytes() for path in paths]
-
-
 def test_memory_does_not_grow_with_people(tmp_path: Path) -> None:
     def peak(people: int) -> int:
         tracemalloc.start()
@@ -365,28 +351,6 @@ def test_memory_does_not_grow_with_people(tmp_path: Path) -> None:
 
     # The names of 3,500 people would take 240 KiB.
     assert peak(4_000) < peak(500) + 2**17
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("people", 1),
-        ("people", NAMES + 1),
-        ("question_ratio", 0.0),
-        ("question_ratio", 1.0),
-        ("question_ratio", float("nan")),
-        ("places", 1),
-        ("places", len(PLACE_STEMS) + 1),
-        ("facts", 0),
-        ("facts", 7),
-        ("biographies", 0),
-        ("earlier", -1),
-        ("earlier", 6),
-    ],
-)
-def test_impossible_configs_are_refused(field: str, value: float) -> None:
-    with pytest.raises(ValueError, match=rf"{field} must be .*got {value}"):
-        PeopleConfig(**{field: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("facts", [1, 3, 6])

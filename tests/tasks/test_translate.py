@@ -99,7 +99,7 @@ def test_the_commands_of_a_translator(
 def test_nbest_is_sorted(run: Run) -> None:
     search = SearchConfig(beam=4, length_penalty=0.0)
     sources = ["the duck swims .", "they see a river ."]
-    for prediction in run.searching(search).predict(sources, nbest=4):
+    for prediction in run.with_search(search).predict(sources, nbest=4):
         scores = [each.log_probability for each in prediction.nbest]
         assert len(scores) == 4 and scores == sorted(scores, reverse=True)
         assert prediction.output == prediction.nbest[0].output

@@ -15,7 +15,8 @@ def checked_config(kind: type[C], table: Mapping[str, Any], where: str) -> C:
     """Build a config with the checks and messages of recipes."""
     text = "\n".join(f"{key} = {inline(value)}" for key, value in table.items())
     try:
-        return config.loads(kind, text, name=where, base=Path())
+        checked: C = config.loads(kind, text, name=where, base=Path())
+        return checked
     except UserError as error:
         place, _, message = error.message.partition(": ")  # the place is where:line
         problem = f"{place.rpartition(':')[0]}: {message}"

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> None:
     if (search := loaded.search) is not None:
         # In a beam, `resample` would often pick another hypothesis of the same input.
         greedy = replace(search, beam=1, temperature=None, top_k=None, top_p=None)
-        loaded = loaded.searching(greedy)
+        loaded = loaded.with_search(greedy)
     examples = loaded.examples(options.split or "dev", files)[:examples]
     study = ablation_study(
         loaded.model,

@@ -16,7 +16,6 @@ from harken.cost.workload import (
     Workload,
     count_formulas,
     depth_formulas,
-    model_letters,
     trace_workload,
     workload,
 )
@@ -38,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
         for length in options.length or [None]
     ]
     columns = [_column(step, options.measure) for step in steps]
-    sizes = model_letters(recipe)
+    sizes = steps[0].letters
     pairs = break_evens(sizes["J"], sizes.get("L", 1), steps[0].vocabulary, timed=options.measure)
     formulas = depth_formulas(steps[0])
     if options.json:
@@ -72,10 +71,10 @@ def _column(step: Workload, measure: bool) -> dict[str, float]:
     if measure:
         remark("measuring this machine …")
         prepare(torch.device("cpu"))
-        figures["predicted_seconds"] = time.predicted_seconds(step)
-        measured = time.measured(step)
-        for key in ("seconds", "kept", "peak"):
-            figures[f"measured_{key}"] = getattr(measured, key)
+        figures["predicted_seconds"] = time.predict_seconds(step)
+        seconds, memory = time.measure_step(step)
+        figures |= {"measured_seconds": seconds}
+        figures |= {f"measured_{key}": value for key, value in memory._asdict().items()}
     return figures
 
 

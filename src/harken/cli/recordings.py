@@ -107,8 +107,7 @@ def write_joined_words(
     out: Path, *, folder: Path, pattern: str | None, words: str | None, split: str, **settings: Any
 ) -> list[Path]:
     """Write sounds of several words each, and manifests with the time of every word."""
-    files = write_joined(_recordings(folder, pattern, words, split), JoinedConfig(**settings), out)
-    return [files.train, files.dev, files.test]
+    return write_joined(_recordings(folder, pattern, words, split), JoinedConfig(**settings), out)
 
 
 def _speakers(text: str) -> tuple[str, ...] | float:

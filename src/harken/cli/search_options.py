@@ -29,7 +29,7 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
         spec = known[name]
         if names := choices(spec.types):
             require_choice(option, value, names)
-        elif convert(spec.types, value) != value or not spec.within(value) or value == math.inf:
+        elif convert(spec.types, value) != value or not spec.is_within(value) or value == math.inf:
             problem = f"{option}: expected a number {spec.bounds}, got {value}"
             raise UserError(problem, fix="change it")
     if run.search is None:
@@ -45,7 +45,7 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
             problem = f"--beam: expected {nbest} or more for --nbest {nbest}, got {beam}"
             raise UserError(problem, fix=f"leave out --beam, or use --beam {nbest}")
     try:
-        return run.searching(replace(run.search, **changes)) if changes else run
+        return run.with_search(replace(run.search, **changes)) if changes else run
     except ValueError as error:
         flags = " ".join(map(flag, given))
         raise UserError(f"{flags}: {error}", fix="change these options") from None

@@ -32,7 +32,7 @@ def load_subject(folder: Path, device: Any) -> Subject:
     """Load a run or a Hugging Face folder whose model has attention."""
     if is_huggingface(folder):
         loaded = load_huggingface(folder, device)
-        kind = f"{loaded.read.model_type} of Hugging Face"
+        kind = f"{loaded.contents.model_type} of Hugging Face"
         subject = Subject(kind, loaded.model, loaded.attention, loaded)
     else:
         run = load(folder, device)

@@ -4,14 +4,12 @@
     assert loads(Recipe, dumps(recipe), base=Path()) == recipe
 
 `schema` reads the dataclasses, `lines` and `source` read TOML and `--set`, `build` makes the config
-from both, `messages` has the errors and `write` the way back. Each config class is defined next to
-what it configures.
+from both, and `write` converts it back. Each config class is defined next to what it configures.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, overload
+from typing import Any
 
 from harken.config.build import build
 from harken.config.schema import (
@@ -39,26 +37,15 @@ __all__ = [
     "loads",
 ]
 
-T = TypeVar("T")
-
 
 def load_config(kind: Any, path: Path, overrides: Sequence[str] = ()) -> Any:
     """Load a config of a class, or of a union of classes, from a TOML file.
 
-    Each override is the `a.b=v` of a `--set`. Paths in the file are relative to its folder, those
-    in overrides to the working directory.
+    Paths in the file are relative to its folder, those in overrides to the working directory.
     """
     return loads(kind, read(path), name=str(path), base=path.parent, overrides=overrides)
 
 
-@overload
-def loads(
-    kind: type[T], text: str, *, name: str = "<text>", base: Path, overrides: Sequence[str] = ()
-) -> T: ...
-@overload
-def loads(
-    kind: UnionType, text: str, *, name: str = "<text>", base: Path, overrides: Sequence[str] = ()
-) -> Any: ...
 def loads(
     kind: Any, text: str, *, name: str = "<text>", base: Path, overrides: Sequence[str] = ()
 ) -> Any:

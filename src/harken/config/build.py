@@ -1,6 +1,5 @@
 """Build a config from a parsed document; raise `UserError` for unknown keys and wrong values."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING
 from pathlib import Path
@@ -28,7 +27,7 @@ from harken.errors import UserError
 def build(types: Types, value: Any, at: KeyPath, default: Any = MISSING) -> Any:
     """Return a parsed value as one of the types; `default` is the value of an absent key."""
     if isinstance(value, dict) and (union := config_types(types)):
-        return _config(union, value, at, default)
+        return _build_table(union, value, at, default)
     if isinstance(value, list) and (inner := items(types)):
         return tuple(build(inner, item, at.child(index)) for index, item in enumerate(value))
     converted = convert(types, value)
@@ -39,8 +38,8 @@ def build(types: Types, value: Any, at: KeyPath, default: Any = MISSING) -> Any:
     return at.resolve(converted) if isinstance(converted, Path) else converted
 
 
-def _config(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default: Any) -> Any:
-    kind = _select(union, tree, at, default)
+def _build_table(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default: Any) -> Any:
+    kind = _select_class(union, tree, at, default)
     table = default if type(default) is kind else None
     specs = key_specs(kind)
     for key in tree:
@@ -64,38 +63,32 @@ def _config(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default:
             _check_bounds(spec, values[name], below)
         elif absent is MISSING:
             table_name = f"to {at.header}" if at.path else "above the first table"
-            raise UserError(
-                f"{at.where}: missing required key {name!r} {at.inside}",
-                fix=_table_fix(spec.types, below)
-                or f"add {name!r}, {describe_types(spec.types)}, {table_name}",
-            )
+            fix = f"add {name!r}, {describe_types(spec.types)}, {table_name}"
+            fix = _table_fix(spec.types, below) or fix
+            raise at.error(f"missing required key {name!r} {at.inside}", fix)
         else:
-            values[name] = _with_absolute_paths(absent, KeyPath(at.source))
+            values[name] = absent
     try:
         return kind(**values)
     except ValueError as error:
-        raise _invalid(error, at) from error
+        raise _invalid_table(error, at) from error
 
 
-def _select(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default: Any) -> type:
+def _select_class(union: tuple[type, ...], tree: dict[str, Any], at: KeyPath, default: Any) -> type:
     if len(union) == 1:
         return union[0]
     tag, by_value = kinds_of(union)
     if tag not in tree:
         if type(default) in union:
             return type(default)
-        raise UserError(
-            f"{at.where}: missing required key {tag!r} {at.inside}",
-            fix=f"add {tag} = {' or '.join(map(inline, by_value))}",
-        )
+        fix = f"add {tag} = {' or '.join(map(inline, by_value))}"
+        raise at.error(f"missing required key {tag!r} {at.inside}", fix)
     value, below = tree[tag], at.child(tag)
     kind = kind_named(value, union) or kind_named(below.text, union)
     if kind is None:
         shown = repr(value) if isinstance(value, str) else describe_value(value)
-        raise UserError(
-            f"{below.where}: unknown {tag} {shown} {at.inside}",
-            fix=f"choose one of {_listed(nearest_first(value, by_value))}",
-        )
+        fix = f"choose one of {_quoted_list(nearest_first(value, by_value))}"
+        raise below.error(f"unknown {tag} {shown} {at.inside}", fix)
     return kind
 
 
@@ -103,36 +96,22 @@ def _check_bounds(spec: KeySpec, value: Any, at: KeyPath) -> None:
     if isinstance(value, tuple):
         for index, item in enumerate(value):
             _check_bounds(spec, item, at.child(index))
-    elif not spec.within(value):
+    elif not spec.is_within(value):
         default = spec.field.default
         example = f", such as the default {default}" if isinstance(default, int | float) else ""
-        raise UserError(
-            f"{at.where}: {at.dotted}: expected a number {spec.bounds}, got {value}",
-            fix=f"choose a number in this range{example}",
-        )
-
-
-def _with_absolute_paths(default: Any, root: KeyPath) -> Any:
-    if isinstance(default, Path):
-        return root.resolve(default)
-    if isinstance(default, tuple):
-        return tuple(_with_absolute_paths(item, root) for item in default)
-    if dataclasses.is_dataclass(default) and not isinstance(default, type):
-        names = key_specs(type(default))
-        values = {name: _with_absolute_paths(getattr(default, name), root) for name in names}
-        return dataclasses.replace(default, **values)
-    return default
+        problem = f"{at.dotted}: expected a number {spec.bounds}, got {value}"
+        raise at.error(problem, f"choose a number in this range{example}")
 
 
 def _unknown_key(key: str, at: KeyPath, kind: type, union: tuple[type, ...]) -> UserError:
-    where, specs = at.child(key).where, key_specs(kind)
+    below, specs = at.child(key), key_specs(kind)
     if any(key in key_specs(other) for other in union):
         tag, by_value = kinds_of(union)
         owners = [value for value, other in by_value.items() if key in key_specs(other)]
         present = next(value for value, other in by_value.items() if other is kind)
-        return UserError(
-            f"{where}: {key!r} belongs to {tag} {_listed(owners)}, this is {tag} {present!r}",
-            fix=f"remove {key!r}, or write {at.child(tag).assignment(owners[0])}",
+        return below.error(
+            f"{key!r} belongs to {tag} {_quoted_list(owners)}, this is {tag} {present!r}",
+            f"remove {key!r}, or write {at.child(tag).assignment(owners[0])}",
         )
     near = nearest(key, specs)
     fixes = [f"did you mean {near!r}?"] if near else []
@@ -144,8 +123,8 @@ def _unknown_key(key: str, at: KeyPath, kind: type, union: tuple[type, ...]) -> 
     )
     if tables:
         fixes.append(f"{key!r} belongs {' or '.join(tables)}")
-    known = f"the known keys are {_listed(specs)}" if specs else "remove it"
-    return UserError(f"{where}: unknown key {key!r} {at.inside}", fix=" ".join(fixes) or known)
+    known = f"the known keys are {_quoted_list(specs)}" if specs else "remove it"
+    return below.error(f"unknown key {key!r} {at.inside}", " ".join(fixes) or known)
 
 
 def _wrong_type(types: Types, value: Any, at: KeyPath) -> UserError:
@@ -156,13 +135,11 @@ def _wrong_type(types: Types, value: Any, at: KeyPath) -> UserError:
         fix = f"did you mean {near!r}?"
     else:
         fix = _table_fix(types, at) or f"replace it by {expected}"
-    return UserError(
-        f"{at.where}: {at.dotted}: expected {expected}, got {describe_value(value)}", fix=fix
-    )
+    return at.error(f"{at.dotted}: expected {expected}, got {describe_value(value)}", fix)
 
 
-def _invalid(error: ValueError, at: KeyPath) -> UserError:
-    """Return the error for what `__post_init__` of the config refused."""
+def _invalid_table(error: ValueError, at: KeyPath) -> UserError:
+    """Return the error for a ValueError of the config's `__post_init__`."""
     depth = len(at.path)
     overrides = [
         override.where
@@ -171,9 +148,7 @@ def _invalid(error: ValueError, at: KeyPath) -> UserError:
     ]
     problem = f"{at.dotted}: {error}" if at.path else str(error)
     table = at.header if at.path else "the recipe"
-    return UserError(
-        f"{at.where}: {problem}", fix=" or ".join([f"change {table}", *dict.fromkeys(overrides)])
-    )
+    return at.error(problem, " or ".join([f"change {table}", *dict.fromkeys(overrides)]))
 
 
 def _corrected(types: Types, value: Any) -> Any:
@@ -201,26 +176,21 @@ def _table_fix(types: Types, at: KeyPath) -> str:
         keys = [kinds_of(union)[0]]
     else:
         keys = [n for n, spec in key_specs(union[0]).items() if spec.absent(None) is MISSING]
-    return f"write {header}" + (f" and below it {_listed(keys)}" if keys else "")
+    return f"write {header}" + (f" and below it {_quoted_list(keys)}" if keys else "")
 
 
-def _tables(
-    types: Types, tree: Any, path: Key = (), outer: tuple[type, ...] = ()
-) -> Iterator[tuple[Key, type]]:
+def _tables(types: Types, tree: Any, path: Key = ()) -> Iterator[tuple[Key, type]]:
     """Yield every table that a document may have, given the kinds that it has chosen."""
     union = config_types(types)
     tree = tree if isinstance(tree, dict) else {}
     if len(union) > 1 and (chosen := kind_named(tree.get(kinds_of(union)[0]), union)):
         union = (chosen,)
     for kind in union:
-        if kind in outer:
-            continue  # a recursive class would have no end
         yield path, kind
         for name, spec in key_specs(kind).items():
-            below = (*path, name)
-            yield from _tables(spec.types, tree.get(name), below, (*outer, kind))
-            yield from _tables(items(spec.types), None, (*below, 0), (*outer, kind))
+            yield from _tables(spec.types, tree.get(name), (*path, name))
+            yield from _tables(items(spec.types), None, (*path, name, 0))
 
 
-def _listed(names: Iterable[object]) -> str:
+def _quoted_list(names: Iterable[object]) -> str:
     return ", ".join(map(repr, names))

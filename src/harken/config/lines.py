@@ -1,14 +1,12 @@
 """Find the line of each key of a TOML text, which tomllib does not report.
 
-The text was parsed by tomllib, so it is valid, and the scanner only needs to know where keys and
-values end. It has the paths of the parsed tree: names, and indices in arrays.
+The text was parsed by tomllib, so it is valid: only the ends of keys and values are searched.
 """
 
 import re
 import tomllib
-from bisect import bisect_left
 
-Key = tuple[str | int, ...]
+Key = tuple[str | int, ...]  # path in the parsed tree: names, and indices in arrays
 
 _BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 _KEY = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[\w\-. \t])+""", re.ASCII)
@@ -45,13 +43,12 @@ def key_parts(dotted: str) -> list[str]:
 class _Scanner:
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
-        self.newlines = [match.start() for match in re.finditer("\n", text)]
         self.lines: dict[Key, int] = {}
         self.last: dict[Key, int] = {}  # index of the last item of each [[array]]
 
     @property
     def line(self) -> int:
-        return bisect_left(self.newlines, self.at) + 1
+        return self.text.count("\n", 0, self.at) + 1
 
     def skip(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self.text, self.at)

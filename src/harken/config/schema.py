@@ -1,7 +1,4 @@
-"""Read config classes: the keys of a table, their types, bounds and defaults.
-
-An unsupported type of a field is a TypeError, since it is a mistake in the source of Harken.
-"""
+"""Read config classes: the keys of a table, their types, bounds and defaults."""
 
 import dataclasses
 import operator
@@ -61,12 +58,10 @@ class KeySpec:
     field: dataclasses.Field[Any]
     types: Types
     optional: bool
+    excludes: tuple[str, ...]
 
     def absent(self, table: object) -> Any:
-        """Return the value of an absent key, MISSING if the key is required.
-
-        `table` is the default of the whole table; None if it has no default of this kind.
-        """
+        """Return the value of an absent key (MISSING: required), given the default of its table."""
         if table is not None:
             return getattr(table, self.field.name)
         if self.field.default_factory is not MISSING:
@@ -74,11 +69,6 @@ class KeySpec:
         if self.field.default is MISSING and self.optional:
             return None
         return self.field.default
-
-    @property
-    def excludes(self) -> tuple[str, ...]:
-        excluded: tuple[str, ...] = self.field.metadata.get("excludes", ())
-        return excluded
 
     @property
     def limits(self) -> dict[str, float]:
@@ -93,7 +83,7 @@ class KeySpec:
     def bounds(self) -> str:
         return " and ".join(f"{_BOUNDS[name][0]} {bound}" for name, bound in self.limits.items())
 
-    def within(self, value: object) -> bool:
+    def is_within(self, value: object) -> bool:
         """Return whether a value is within the bounds; one that is not a number always is."""
         return not isinstance(value, int | float) or all(
             _BOUNDS[name][1](value, bound) for name, bound in self.limits.items()
@@ -109,6 +99,7 @@ def key_specs(kind: type) -> dict[str, KeySpec]:
             field=field,
             types=types_of(hints[field.name]),
             optional=NoneType in get_args(hints[field.name]),
+            excludes=field.metadata.get("excludes", ()),
         )
         for field in dataclasses.fields(kind)
         if field.init
@@ -116,7 +107,7 @@ def key_specs(kind: type) -> dict[str, KeySpec]:
 
 
 def types_of(hint: Any) -> Types:
-    """Return the members of a union without None, or the type itself."""
+    """Return the members of a union without None; TypeError if recipes do not support one."""
     members = get_args(hint) if _origin(hint) in (Union, UnionType) else (hint,)
     types = tuple(member for member in members if member is not NoneType)
     for kind in types:

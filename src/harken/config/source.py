@@ -73,14 +73,14 @@ class KeyPath:
     def override(self) -> Override | None:
         """The override that created this value or a table around it."""
         created = self.source.overrides
-        return next((created[path] for path in _upwards(self.path) if path in created), None)
+        return next((created[path] for path in _ancestors(self.path) if path in created), None)
 
     @property
     def where(self) -> str:
         if self.override:
             return self.override.where
         lines = self.source.lines
-        line = next((lines[path] for path in _upwards(self.path) if path in lines), 1)
+        line = next((lines[path] for path in _ancestors(self.path) if path in lines), 1)
         return f"{self.source.name}:{line}"
 
     @property
@@ -102,6 +102,9 @@ class KeyPath:
     @property
     def inside(self) -> str:
         return f"in {self.header}" if self.path else "at the top level"
+
+    def error(self, problem: str, fix: str) -> UserError:
+        return UserError(f"{self.where}: {problem}", fix=fix)
 
     def assignment(self, value: Any) -> str:
         """Return how to write a value for this key."""
@@ -241,5 +244,5 @@ def _apply(override: Override, tree: dict[str, Any], created: dict[Key, Override
     created[override.path] = override
 
 
-def _upwards(path: Key) -> Iterable[Key]:
+def _ancestors(path: Key) -> Iterable[Key]:
     return (path[:length] for length in range(len(path), 0, -1))

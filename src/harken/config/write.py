@@ -13,18 +13,19 @@ from harken.errors import UserError
 
 
 def dumps(config: object) -> str:
-    """Return TOML that loads as an equal config.
-
-    TOML has no null, so None is omitted; ValueError if an absent key would mean another value.
-    """
+    """Return TOML that loads as an equal config; None is left out, since TOML has no null."""
     _check_none(config, default=None)
     return "\n".join(_block(as_plain(config), ())).lstrip("\n") + "\n"
 
 
-def as_plain(config: object) -> dict[str, Any]:
-    """Return the config as nested dicts and lists of JSON values; paths are absolute strings."""
-    kind: type = type(config)
-    return {name: _plain(getattr(config, name)) for name in key_specs(kind)}
+def as_plain(value: Any) -> Any:
+    """Return a config as nested dicts and lists of JSON values; paths are absolute strings."""
+    if dataclasses.is_dataclass(value):
+        kind: Any = type(value)
+        return {name: as_plain(getattr(value, name)) for name in key_specs(kind)}
+    if isinstance(value, tuple | list):
+        return [as_plain(item) for item in value]
+    return str(absolute(value)) if isinstance(value, Path) else value
 
 
 def absolute(path: str | Path, folder: str | Path = "") -> Path:
@@ -53,6 +54,7 @@ def inline(value: Any) -> str:
 
 
 def _check_none(config: object, default: object) -> None:
+    """Raise ValueError for a None whose absent key would load as another value."""
     kind: type = type(config)
     table = default if type(default) is kind else None
     specs = key_specs(kind)
@@ -65,14 +67,6 @@ def _check_none(config: object, default: object) -> None:
         for part in value if isinstance(value, tuple) else (value,):
             if dataclasses.is_dataclass(part):
                 _check_none(part, absent)
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return as_plain(value)
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    return str(absolute(value)) if isinstance(value, Path) else value
 
 
 def _block(table: dict[str, Any], path: tuple[str, ...]) -> Iterator[str]:

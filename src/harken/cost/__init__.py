@@ -1,8 +1,6 @@
-"""What a training step costs: operations, memory, depth and time, without computing it.
+"""Cost of a training step: operations, memory, depth and time, without computing it.
 
-`trace.py` runs a step of any module (`step.py`) or of a recipe (`workload.py`) once, with
-floating-point tensors that have no data. `harken.cost` is both this package and a function:
-`harken.cost(module, *inputs)` calls `step.cost`.
+`harken.cost` is both this package and a function: `harken.cost(module, *inputs)` is `step.cost`.
 """
 
 import sys

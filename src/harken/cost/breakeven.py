@@ -1,19 +1,20 @@
-"""The length from which one kind of language model is cheaper than another: LSTM, CNN, Transformer.
+"""Find the length from which one kind of language model costs less than another.
 
-The three models have the same width, layers and vocabulary. Operations and depth are formulas in T;
-the time of a training step is interpolated between a few lengths on logarithmic axes.
+LSTM, CNN and Transformer have the same width, layers and vocabulary. Operations and depth are
+formulas in T; the time of a training step is interpolated between a few lengths on log-log axes.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import pairwise
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import NoPositionConfig
-from harken.cost.formula import LOGARITHMS, POWERS, Axis, Formula, fit_formulas
-from harken.cost.step import CPU, ForwardCost, trace_forward, trace_step
+from harken.cost.formula import LOGARITHMS, POWERS, Axis, Factor, Formula, fit_formulas
+from harken.cost.step import CPU, Cost, trace_forward, trace_step
 from harken.cost.time import KernelCounter
 from harken.layers.convolution import CausalConvolutionConfig
 from harken.layers.recurrent import LSTMConfig
@@ -22,9 +23,9 @@ from harken.models.recurrent_lm import ConvLMConfig, LanguageModelConfig, Recurr
 from harken.tasks.lm import random_text
 
 MAX_LENGTH = 1 << 17
-LENGTHS = (4, 8, 16, 32)  # that are traced, the last one for the check
-TOKENS = 2048  # of a timed step
-TIMED = (16, 128, 1024)  # lengths of its rows
+LENGTHS = (4, 8, 16, 32)  # of traced rows, the last one for the check
+TOKENS = 2048  # per timed step
+TIMED = (16, 128, 1024)  # lengths of timed rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,48 +41,43 @@ class BreakEven:
 PAIRS = (("RNN", "Transformer"), ("CNN", "Transformer"), ("CNN", "RNN"))
 DEPTH_PAIRS = (("Transformer", "RNN"), *PAIRS[1:])  # the model that wins on long rows first
 
-Needs = Callable[[str, int], float]
-"""The cost of a kind of model for rows of some length."""
+MeasureFunction = Callable[[str, int], float]  # of the kind of model and the length of rows
 
 
 def break_evens(width: int, layers: int, vocabulary: int, *, timed: bool) -> list[BreakEven]:
     """Compare operations and depth of the forward pass of one row and, if `timed`, the time."""
-    kinds = model_configs(width, layers)
-    formulas = {kind: row_formulas(config, vocabulary) for kind, config in kinds.items()}
-    needs: dict[str, Needs] = {
+    configs = model_configs(width, layers)
+    formulas = {kind: row_formulas(config, vocabulary) for kind, config in configs.items()}
+    measures: dict[str, MeasureFunction] = {
         "operations": lambda kind, length: float(formulas[kind][0].value({"T": length})),
         "depth": lambda kind, length: float(formulas[kind][1].value({"T": length})),
     }
     if timed:
-        tables = {kind: seconds_per_token(config, vocabulary) for kind, config in kinds.items()}
-        needs["time"] = lambda kind, length: interpolated(tables[kind], length)
+        tables = {kind: seconds_per_token(config, vocabulary) for kind, config in configs.items()}
+        measures["time"] = lambda kind, length: interpolate_log(tables[kind], length)
     return [
-        break_even(measure, winner, loser, need)
-        for measure, need in needs.items()
+        break_even(measure, winner, loser, function)
+        for measure, function in measures.items()
         for winner, loser in (DEPTH_PAIRS if measure == "depth" else PAIRS)
     ]
 
 
-def break_even(measure: str, winner: str, loser: str, need: Needs) -> BreakEven:
-    """Find the first length at which one kind needs less, assuming it does for longer rows too."""
+def break_even(measure: str, winner: str, loser: str, function: MeasureFunction) -> BreakEven:
+    """Find the first length at which one kind costs less, assuming it does for longer rows too."""
 
     def is_less(length: int) -> bool:
-        return need(winner, length) < need(loser, length)
+        return function(winner, length) < function(loser, length)
 
-    low, high = 0, MAX_LENGTH
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_less(middle) else (middle, high)
-    length = high if is_less(high) else None
-    return BreakEven(measure=measure, one=winner, other=loser, length=length)
+    length = 1 + bisect_left(range(1, MAX_LENGTH + 1), True, key=is_less)
+    first = length if length <= MAX_LENGTH else None
+    return BreakEven(measure=measure, one=winner, other=loser, length=first)
 
 
 def model_configs(width: int, layers: int) -> dict[str, LanguageModelConfig]:
-    """Return the three kinds."""
-    convolutions = CausalConvolutionConfig(layers=layers)
+    """Return the compared models by kind."""
     return {
         "RNN": RecurrentLMConfig(width=width, cell=LSTMConfig(layers=layers)),
-        "CNN": ConvLMConfig(width=width, convolutions=convolutions),
+        "CNN": ConvLMConfig(width=width, convolutions=CausalConvolutionConfig(layers=layers)),
         "Transformer": GPTConfig(
             width=width,
             layers=layers,
@@ -93,22 +89,22 @@ def model_configs(width: int, layers: int) -> dict[str, LanguageModelConfig]:
 
 
 def row_formulas(config: LanguageModelConfig, vocabulary: int) -> tuple[Formula, Formula]:
-    """Return operations and depth of the forward pass of one row of T tokens."""
+    """Return formulas for operations and depth of the forward pass of one row of T tokens."""
 
     @cache
-    def trace(length: int) -> ForwardCost:
+    def trace(length: int) -> Cost:
         batch = random_text(1, length, vocabulary)
         return trace_forward(
             lambda _: config.build(vocabulary, 0), lambda model: batch.loss(model, CPU)
         )
 
-    def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
-        return trace(sizes["T"])._asdict()
+    def fit(name: str, factors: Sequence[Factor]) -> Formula:
+        axis = Axis("T", LENGTHS, factors)
+        formula = fit_formulas(lambda sizes: asdict(trace(sizes["T"])), [axis], [name])[name]
+        assert formula is not None
+        return formula
 
-    operations = fit_formulas(count, [Axis("T", LENGTHS, POWERS)], ["forward"])["forward"]
-    depth = fit_formulas(count, [Axis("T", LENGTHS, LOGARITHMS)], ["depth"])["depth"]
-    assert operations is not None and depth is not None
-    return operations, depth
+    return fit("forward", POWERS), fit("depth", LOGARITHMS)
 
 
 def seconds_per_token(config: LanguageModelConfig, vocabulary: int) -> list[tuple[int, float]]:
@@ -126,8 +122,8 @@ def seconds_per_token(config: LanguageModelConfig, vocabulary: int) -> list[tupl
     return [(length, seconds(length)) for length in TIMED]
 
 
-def interpolated(table: Sequence[tuple[int, float]], length: int) -> float:
-    """Interpolate linearly on logarithmic axes; the outer segments are continued."""
+def interpolate_log(table: Sequence[tuple[int, float]], length: int) -> float:
+    """Interpolate linearly on log-log axes; the outer segments also extrapolate."""
     segments = list(pairwise(table))
     (left, first), (right, second) = next(
         (segment for segment in segments if length <= segment[1][0]), segments[-1]

@@ -11,6 +11,7 @@ overlap: the second layer starts when the first has read its first token. The we
 attention is always added in pairs.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -19,12 +20,11 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary, WeakTensorKeyDictionary
 
-from harken.cost.trace import Call, is_float, operands
+from harken.cost.trace import Call, is_float, packets, tensors_in
 
 aten = torch.ops.aten
 
-Time = int | Tensor
-"""Steps until a tensor is ready, or until each element is; constant axes are expanded."""
+Time = int | Tensor  # of a whole tensor, or of each element, with constant axes expanded
 
 
 class TensorState(NamedTuple):
@@ -34,22 +34,12 @@ class TensorState(NamedTuple):
     is_weights: bool = False
 
 
-def packets(names: str) -> set[Any]:
-    """Return the operators (overload packets) with these names."""
-    return {getattr(aten, name) for name in names.split()}
-
-
 MOVES = packets(
     "cat stack clone flip roll constant_pad_nd repeat _unsafe_view unsafe_split unsafe_chunk "
     "unsafe_split_with_sizes index_select index gather _to_copy lift_fresh masked_select"
 )
 RESHAPES = packets("view _unsafe_view")
-IN_PLACE_VIEWS = {
-    aten.transpose_: aten.transpose,
-    aten.squeeze_: aten.squeeze,
-    aten.unsqueeze_: aten.unsqueeze,
-    aten.t_: aten.t,
-}
+IN_PLACE_VIEWS = packets("transpose_ squeeze_ unsqueeze_ t_")
 WRITES = packets("copy_ index_put_ _index_put_impl_ scatter_ masked_scatter_")
 FACTORIES = packets(
     "empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_zeros new_ones "
@@ -59,7 +49,7 @@ CELL_STEPS = 6  # elementwise steps of an LSTM cell
 
 
 class Depth:
-    """Observe calls and compute when each output is ready. `serial`: inner products are serial."""
+    """An observer that computes when each tensor is ready; inner products may be serial."""
 
     def __init__(self, *, serial: bool = False) -> None:
         self.serial = serial
@@ -78,7 +68,7 @@ class Depth:
         elif not any(map(is_float, (*inputs, *call.outputs))):  # integers and masks
             times = [start] * count
         elif call.operator.is_view or packet in MOVES or packet in IN_PLACE_VIEWS:
-            times, is_weights = self._move_times(call, states), has_weights
+            times, is_weights = self._move_times(call, states, start), has_weights
         elif packet in WRITES:
             written = self._written.setdefault(call.args[0].untyped_storage(), [])
             written.append((*extent(call.args[0]), start))
@@ -109,35 +99,40 @@ class Depth:
     def time(self, tensor: Tensor) -> Time:
         return self._state(tensor).time
 
+    def latest(self, *tensors: Tensor) -> int:
+        """Return the time at which all tensors are ready."""
+        return latest_time(map(self.time, tensors))
+
     def inner_steps(self, terms: int, *operands: Tensor) -> int:
-        """Return the steps of an inner product."""
+        """Return the steps of an inner product; weighted sums of attention are added in pairs."""
         weighted = any(self._state(operand).is_weights for operand in operands)
         return terms if self.serial and not weighted else 1 + sum_steps(terms)
 
-    def _move_times(self, call: Call, states: Sequence[TensorState]) -> Sequence[Time]:
-        """Apply a copy or view to the times of the elements."""
-        packet, (data, *rest) = call.operator.overloadpacket, call.args
-        tensors = data if isinstance(data, list | tuple) else [data]
-        is_list = tensors is data
-        list_times = {self.time(tensor) for tensor in tensors} if is_list else set()
-        if len(list_times) < 2 and all(isinstance(state.time, int) for state in states):
-            return [latest_time(state.time for state in states)] * len(call.outputs)
+    def _move_times(self, call: Call, states: Sequence[TensorState], start: int) -> Sequence[Time]:
+        """Apply a copy or view to the times of the elements; `start` is the latest of them."""
+        packet, (data, *arguments) = call.operator.overloadpacket, call.args
+        is_list = isinstance(data, list | tuple)
+        tensors = data if is_list else [data]
+        times = {state.time for state in states} if is_list else set()
+        if len(times) < 2 and all(isinstance(state.time, int) for state in states):
+            return [start] * len(call.outputs)
         if packet in IN_PLACE_VIEWS:  # `data` already has the new shape
-            return [IN_PLACE_VIEWS[packet](self.time(data), *rest)]
+            view = getattr(aten, packet.__name__.removesuffix("_"))
+            return [view(self.time(data), *arguments)]
         if packet in {aten.clone, aten._to_copy}:
             return [self.time(data)]
         expanded = [expand_time(self.time(tensor), tensor.shape) for tensor in tensors]
         if packet in RESHAPES:  # the times may have other strides, which `view` rejects
             moved = expanded[0].reshape(call.outputs[0].shape)
         else:
-            moved = call.operator(expanded if is_list else expanded[0], *rest, **call.kwargs)
-        start = latest_time(self.time(tensor) for tensor in operands(rest))
-        parts = operands([moved])
-        return [add_steps([compress_times(part)], 0, part.shape, at_least=start) for part in parts]
+            moved = call.operator(expanded if is_list else expanded[0], *arguments, **call.kwargs)
+        first = self.latest(*tensors_in(arguments))
+        parts = tensors_in(moved)
+        return [add_steps([compress_times(part)], 0, part.shape, at_least=first) for part in parts]
 
 
 def extent(tensor: Tensor) -> tuple[int, int]:
-    """Return the range of the storage that a tensor covers: first index, last index + 1."""
+    """Return start and end of the range of the storage that a tensor covers."""
     low = int(tensor.storage_offset())
     spans = zip(tensor.shape, tensor.stride(), strict=True)
     return low, low + 1 + sum((size - 1) * stride for size, stride in spans)
@@ -149,7 +144,7 @@ def sum_steps(terms: int) -> int:
 
 
 def latest_time(times: Iterable[Time]) -> int:
-    """Return the time at which all are ready."""
+    """Return the time at which everything is ready."""
     return max((time if isinstance(time, int) else int(time.max()) for time in times), default=0)
 
 
@@ -182,10 +177,7 @@ def add_steps(times: Sequence[Time], steps: int, shape: Sequence[int], at_least:
     arrays = [unexpand(time) for time in times if isinstance(time, Tensor)]
     if not arrays:
         return start + steps
-    total = arrays[0]
-    for array in arrays[1:]:
-        total = torch.maximum(total, array)
-    return (total.clamp(min=start) + steps).expand(shape)
+    return (functools.reduce(torch.maximum, arrays).clamp(min=start) + steps).expand(shape)
 
 
 def max_over(time: Time, axes: Sequence[int]) -> Time:
@@ -198,7 +190,7 @@ def _matrix_product(depth: Depth, call: Call, has_bias: bool = False) -> Time:
     left, right = call.args[1:3] if has_bias else call.args[:2]
     steps = depth.inner_steps(left.shape[-1], left, right) + int(has_bias)
     times = [max_over(depth.time(left), [-1]), max_over(depth.time(right), [-2])]
-    start = latest_time([depth.time(call.args[0])]) if has_bias else 0
+    start = depth.latest(call.args[0]) if has_bias else 0
     return add_steps(times, steps, call.outputs[0].shape, at_least=start)
 
 
@@ -208,7 +200,7 @@ def _convolution(depth: Depth, call: Call) -> Time:
     transposed, groups = call.args[6], call.args[8]
     channels = weight.shape[0] // groups if transposed else weight.shape[1]
     steps = depth.inner_steps(channels * math.prod(weight.shape[2:])) + int(bias is not None)
-    return latest_time([depth.time(values), depth.time(weight)]) + steps
+    return depth.latest(values, weight) + steps
 
 
 def _attention(depth: Depth, call: Call) -> Time:
@@ -217,38 +209,27 @@ def _attention(depth: Depth, call: Call) -> Time:
     mask, key_sum = call.kwargs.get("attn_mask"), sum_steps(keys.shape[-2])
     scores, softmax = depth.inner_steps(queries.shape[-1]), 3 + 2 * key_sum
     steps = scores + int(mask is not None) + softmax + 1 + key_sum
-    others = [keys, values] if mask is None else [keys, values, mask]
-    start = latest_time(depth.time(tensor) for tensor in others)
+    start = depth.latest(keys, values, *tensors_in(mask))
     times = [max_over(depth.time(queries), [-1])]
     return add_steps(times, steps, call.outputs[0].shape, at_least=start)
 
 
-def _softmax(depth: Depth, call: Call) -> Time:
-    """Maximum, difference, exponential, sum, quotient."""
-    values, axis = call.args[:2]
-    steps = 3 + 2 * sum_steps(values.shape[axis])
-    return add_steps([max_over(depth.time(values), [axis])], steps, values.shape)
-
-
-def _layer_norm(depth: Depth, call: Call) -> Time:
-    """Mean and variance over the features, then five elementwise steps."""
-    values, shape = call.args[:2]
-    steps = 5 + 2 * sum_steps(math.prod(shape))
-    return add_steps([max_over(depth.time(values), range(-len(shape), 0))], steps, values.shape)
+def _normalization(depth: Depth, call: Call) -> Time:
+    """Two sums over the normalized axes, and 3 (softmax) or 5 (layer norm) elementwise steps."""
+    values, axes = call.args[:2]
+    axes, steps = ([axes], 3) if isinstance(axes, int) else (range(-len(axes), 0), 5)
+    steps += 2 * sum_steps(math.prod(values.shape[axis] for axis in axes))
+    return add_steps([max_over(depth.time(values), axes)], steps, values.shape)
 
 
 def _reduction(depth: Depth, call: Call) -> Time:
     """A sum, mean or norm over some axes, or over all of them."""
     values, packet = call.args[0], call.operator.overloadpacket
     terms = values.numel() // max(1, call.outputs[0].numel())
-    start = latest_time([depth.time(values)])
+    start = depth.latest(values)
     if packet is aten.linalg_vector_norm:  # the square root of an inner product
         return start + depth.inner_steps(terms) + 1
     return start + sum_steps(terms) + int(packet is aten.mean)
-
-
-def _lookup(depth: Depth, call: Call) -> Time:
-    return latest_time(depth.time(tensor) for tensor in call.inputs) + 1
 
 
 def _lstm(depth: Depth, call: Call) -> Time:
@@ -258,18 +239,12 @@ def _lstm(depth: Depth, call: Call) -> Time:
     input_times = expand_time(depth.time(values), values.shape).amax((1, 2)).tolist()
     input_steps = depth.inner_steps(input_weight.shape[1]) + 1
     state_steps = depth.inner_steps(state_weight.shape[1])
-    state, states = latest_time(depth.time(tensor) for tensor in operands(call.args[1:])), []
+    state, states = depth.latest(*tensors_in(call.args[1:])), []
     for time in reversed(input_times) if reverse else input_times:
         state = max(state + state_steps, time + input_steps) + CELL_STEPS
         states.append(state)
     ordered = torch.tensor(states[::-1] if reverse else states)
     return ordered.view(length, 1, 1).expand(call.outputs[0].shape)
-
-
-def _ctc(depth: Depth, call: Call) -> Time:
-    """Each frame computes its forward variables from those of the last frame in three steps."""
-    frames: Tensor = call.args[0]
-    return latest_time([depth.time(frames)]) + 3 * frames.shape[0]
 
 
 RULES: dict[Any, Callable[[Depth, Call], Time]] = {
@@ -279,13 +254,14 @@ RULES: dict[Any, Callable[[Depth, Call], Time]] = {
     aten.baddbmm: lambda depth, call: _matrix_product(depth, call, has_bias=True),
     aten.convolution: _convolution,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    aten._softmax: _softmax,
-    aten._log_softmax: _softmax,
-    aten.native_layer_norm: _layer_norm,
-    aten._fused_rms_norm: _layer_norm,
+    aten._softmax: _normalization,
+    aten._log_softmax: _normalization,
+    aten.native_layer_norm: _normalization,
+    aten._fused_rms_norm: _normalization,
     aten.mkldnn_rnn_layer: _lstm,
-    aten._ctc_loss: _ctc,
-    aten.embedding: _lookup,
+    # The forward variables of a frame take three steps after those of the last frame.
+    aten._ctc_loss: lambda depth, call: depth.latest(call.args[0]) + 3 * call.args[0].shape[0],
+    aten.embedding: lambda depth, call: depth.latest(*call.inputs) + 1,
     aten.sum: _reduction,
     aten.mean: _reduction,
     aten.linalg_vector_norm: _reduction,

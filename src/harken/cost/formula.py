@@ -1,14 +1,15 @@
 """Formulas of counts in the sizes of a model, determined exactly from a few traces.
 
 A count is a sum of products of the sizes, such as 2 B T J². The depth is a sum of products of sizes
-and of logarithms, such as 3 L log₂ T. `fit_formulas` adds products one at a time, each with one
-trace that determines its coefficient in rational arithmetic, until no further product has a
-coefficient. Then it compares every formula with one more trace in which all sizes differ. A count
-that is not such a sum has no formula.
+and of logarithms, such as 3 L log₂ T. `fit_formulas` interpolates on a sparse grid (Smolyak 1963)
+in rational arithmetic, and refines it only where the last trace changed the formula. One more
+trace, in which all sizes differ, checks the result. A count that is not such a sum has no formula.
 """
 
+import functools
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -29,8 +30,7 @@ LOGARITHMS = (Factor(0), Factor(0, 1), Factor(1), Factor(1, 1))
 CONSTANT = Factor(0)
 SUPERSCRIPTS = {1: "", 2: "²", 3: "³"}
 
-Product = tuple[tuple[str, Factor], ...]
-"""Letters in order, each with a factor other than 1."""
+Product = tuple[tuple[str, Factor], ...]  # letters in order, each with a factor other than 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,18 @@ class Formula:
             for product, coefficient in self.terms.items()
         )
         return sum(values, start=Fraction(0))
+
+    def plus(self, other: "Formula", weight: Fraction) -> "Formula":
+        """Return self + weight · other."""
+        terms = dict(self.terms)
+        for product, coefficient in other.terms.items():
+            terms[product] = terms.get(product, Fraction(0)) + weight * coefficient
+        return Formula({product: value for product, value in terms.items() if value})
+
+    def times(self, other: "Formula") -> "Formula":
+        """Return the product with a formula in other letters."""
+        pairs = itertools.product(self.terms.items(), other.terms.items())
+        return Formula({left + right: a * b for (left, a), (right, b) in pairs})
 
     def __str__(self) -> str:
         ordered = sorted(
@@ -67,7 +79,7 @@ class Formula:
             for product in products
             if not any(grows_less(product, other) for other in products - {product})
         ]
-        # Natural logarithms differ by a constant.
+        # In O(), the base of the logarithm does not matter.
         texts = [product_text(product).replace("log₂", "ln") for product in largest]
         ordered = sorted(filter(None, texts), key=lambda text: (text.count("ln"), text))
         return f"O({' + '.join(ordered) or '1'})"
@@ -81,11 +93,9 @@ def product_text(product: Product) -> str:
 
 def term_text(product: Product, coefficient: Fraction) -> str:
     """Format a product with its coefficient."""
-    text, number = product_text(product), str(coefficient.numerator)
-    if text and abs(coefficient.numerator) == 1:
-        number = number[:-1]
-    divisor = "" if coefficient.denominator == 1 else f"/{coefficient.denominator}"
-    return f"{number}{' ' if number not in {'', '-'} and text else ''}{text}{divisor}"
+    number, divisor = coefficient.as_integer_ratio()
+    factor = {1: "", -1: "-"}.get(number, f"{number} ") if product else str(number)
+    return f"{factor}{product_text(product)}" + (f"/{divisor}" if divisor != 1 else "")
 
 
 def grows_less(small: Product, large: Product) -> bool:
@@ -101,95 +111,57 @@ class Axis(NamedTuple):
     nodes: Sequence[int]  # the last one is only for the check
     factors: Sequence[Factor] = POWERS
 
-    def hierarchy(self) -> list[list[Fraction]]:
-        """Return combinations of the factors: number i is 1 at node i and 0 at earlier nodes."""
-        rows: list[list[Fraction]] = []
-        for index, factor in enumerate(self.factors[: len(self.nodes) - 1]):
-            row = [Fraction(0)] * index + [Fraction(1)]
-            for earlier, other in enumerate(rows):
-                value = self.combine(row, self.nodes[earlier])
-                padded = other + [Fraction(0)] * (len(row) - len(other))
-                row = [a - value * b for a, b in zip(row, padded, strict=True)]
-            scale = self.combine(row, self.nodes[index])
-            assert scale, f"{factor} of {self.letter} is not determined by {self.nodes}"
-            rows.append([value / scale for value in row])
-        return rows
-
-    def combine(self, row: Sequence[Fraction], size: int) -> Fraction:
-        """Return the value of a combination at a size."""
-        products = (a * f.value(size) for a, f in zip(row, self.factors, strict=False))
-        return sum(products, Fraction(0))
+    def basis(self) -> list[Formula]:
+        """Return sums of the factors: number i is 1 at node i and 0 at earlier nodes."""
+        basis: list[Formula] = []
+        for factor, node in zip(self.factors, self.nodes[:-1], strict=False):
+            product = () if factor == CONSTANT else ((self.letter, factor),)
+            formula = Formula({product: Fraction(1)})
+            for earlier, other in zip(self.nodes, basis, strict=False):
+                formula = formula.plus(other, -formula.value({self.letter: earlier}))
+            value = formula.value({self.letter: node})
+            assert value, f"{factor} of {self.letter} is not determined by {self.nodes}"
+            basis.append(ZERO.plus(formula, 1 / value))
+        return basis
 
 
-Counts = Mapping[str, int]
-Index = tuple[int, ...]
+ZERO, ONE = Formula({}), Formula({(): Fraction(1)})
 
 
 def fit_formulas(
-    count: Callable[[Mapping[str, int]], Counts], axes: Sequence[Axis], leading: Iterable[str]
+    count: Callable[[Mapping[str, int]], Mapping[str, int]],
+    axes: Sequence[Axis],
+    leading: Collection[str],
 ) -> dict[str, Formula | None]:
-    """Return formulas of all counts; the `leading` ones decide which products are tried."""
-    rows = [axis.hierarchy() for axis in axes]
-    values = [  # of combination i of an axis at its node j
-        [[axis.combine(row, node) for node in axis.nodes] for row in hierarchy]
-        for axis, hierarchy in zip(axes, rows, strict=True)
-    ]
-    surplus: dict[Index, dict[str, Fraction]] = {}
-    waiting: list[Index] = [(0,) * len(axes)]
-    tried: set[Index] = set(waiting)
-
-    def is_needed(index: Index) -> bool:
-        return index in surplus and any(surplus[index][name] for name in leading)
-
-    while waiting:
-        index = waiting.pop(0)
-        counts = count({axis.letter: axis.nodes[i] for axis, i in zip(axes, index, strict=True)})
-        remainder = {name: Fraction(number) for name, number in counts.items()}
-        for other, coefficients in surplus.items():
-            weight = math.prod(values[a][other[a]][index[a]] for a in range(len(axes)))
-            if weight:
-                for name in remainder:
-                    remainder[name] -= weight * coefficients[name]
-        surplus[index] = remainder
-        if is_needed(index):
-            for neighbor in neighbors(index, 1):
-                fits = all(i < len(row) for i, row in zip(neighbor, rows, strict=True))
-                if fits and neighbor not in tried and all(map(is_needed, neighbors(neighbor, -1))):
-                    tried.add(neighbor)
-                    waiting.append(neighbor)
+    """Return formulas of all counts; only the `leading` ones decide where the grid is refined."""
+    bases = [axis.basis() for axis in axes]
+    formulas: dict[str, Formula] = {}
+    changing: set[tuple[int, ...]] = set()  # grid points that changed a leading formula
+    points = [(0,) * len(axes)]
+    for point in points:  # which grows
+        sizes = {axis.letter: axis.nodes[i] for axis, i in zip(axes, point, strict=True)}
+        parts = (basis[i] for basis, i in zip(bases, point, strict=True))
+        function = functools.reduce(Formula.times, parts, ONE)  # 1 here and 0 at all earlier points
+        for name, number in count(sizes).items():
+            formula = formulas.get(name, ZERO)
+            surplus = number - formula.value(sizes)
+            formulas[name] = formula.plus(function, surplus)
+            if surplus and name in leading:
+                changing.add(point)
+        for following in neighbors(point, 1) if point in changing else ():
+            fits = all(i < len(basis) for i, basis in zip(following, bases, strict=True))
+            if fits and following not in points and changing.issuperset(neighbors(following, -1)):
+                points.append(following)
     check = {axis.letter: axis.nodes[-1] for axis in axes}
     expected = count(check)
-    formulas = {name: expanded(axes, rows, surplus, name) for name in remainder}
     return {
         name: formula if formula.value(check) == expected[name] else None
         for name, formula in formulas.items()
     }
 
 
-def neighbors(index: Index, change: int) -> Iterator[Index]:
-    """Yield indices with one factor more or less in one letter."""
-    for place, value in enumerate(index):
+def neighbors(point: tuple[int, ...], change: int) -> Iterator[tuple[int, ...]]:
+    """Yield the points of the grid that differ by `change` in one coordinate."""
+    for axis, value in enumerate(point):
         if value + change >= 0:
-            yield (*index[:place], value + change, *index[place + 1 :])
-
-
-def expanded(
-    axes: Sequence[Axis],
-    rows: Sequence[Sequence[Sequence[Fraction]]],
-    surplus: Mapping[Index, Mapping[str, Fraction]],
-    name: str,
-) -> Formula:
-    """Multiply out the products of combinations."""
-    terms: dict[Product, Fraction] = {}
-    for index, coefficients in surplus.items():
-        partial: dict[Product, Fraction] = {(): coefficients[name]} if coefficients[name] else {}
-        for axis, hierarchy, place in zip(axes, rows, index, strict=True):
-            partial = {
-                (product if factor == CONSTANT else (*product, (axis.letter, factor))): value * part
-                for product, value in partial.items()
-                for factor, part in zip(axis.factors, hierarchy[place], strict=False)
-                if part
-            }
-        for product, value in partial.items():
-            terms[product] = terms.get(product, Fraction(0)) + value
-    return Formula({product: value for product, value in terms.items() if value})
+            yield (*point[:axis], value + change, *point[axis + 1 :])

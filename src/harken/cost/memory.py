@@ -1,8 +1,7 @@
-"""Bytes held during a training step: counted in a trace, or measured in a run.
+"""Bytes allocated during a training step: counted in a trace, or measured in a run.
 
 In a trace every storage counts from its allocation to its release, as in PyTorch's allocator.
-Buffers that a kernel frees before it returns are not seen; on a CPU these are copies of weights in
-oneDNN's layout, in convolutions and in the backward pass of an LSTM.
+Buffers that a kernel frees before it returns are not counted, such as oneDNN's copies of weights.
 """
 
 import os
@@ -17,11 +16,11 @@ from torch.profiler import ProfilerActivity, profile
 from harken.cost.trace import Call
 
 
-class HeldMemory:
-    """An observer of allocations: bytes held now, and the most so far."""
+class AllocatedMemory:
+    """An observer of allocations: bytes that are allocated now, and their maximum so far."""
 
     def __init__(self) -> None:
-        self.held = self.peak = 0
+        self.allocated = self.peak = 0
         self._storages: set[int] = set()
 
     def observe(self, call: Call) -> None:
@@ -32,32 +31,33 @@ class HeldMemory:
             address, size = storage._cdata, storage.nbytes()
             if address not in self._storages:
                 self._storages.add(address)
-                self.held += size
+                self.allocated += size
                 weakref.finalize(storage, self._release, address, size)
-        self.peak = max(self.peak, self.held)
+        self.peak = max(self.peak, self.allocated)
 
     def _release(self, address: int, size: int) -> None:
         self._storages.discard(address)
-        self.held -= size
+        self.allocated -= size
 
 
 class Footprint(NamedTuple):
-    """Bytes above those held before the step."""
+    """Bytes in addition to those allocated before the step."""
 
     kept: int  # after the forward pass
-    peak: int  # at any time
+    peak: int  # maximum
 
 
 def footprint(forward: Callable[[], Tensor]) -> Footprint:
     """Measure a forward pass and the backward pass from its loss."""
     losses: list[Tensor] = []
-    ahead = held_bytes(lambda: losses.append(forward()))
-    back = held_bytes(lambda: losses[0].backward())  # type: ignore[no-untyped-call]
-    return Footprint(kept=ahead[-1], peak=max(*ahead, *(ahead[-1] + held for held in back)))
+    forward_bytes = allocated_bytes(lambda: losses.append(forward()))
+    backward_bytes = allocated_bytes(lambda: losses[0].backward())  # type: ignore[no-untyped-call]
+    kept = forward_bytes[-1]
+    return Footprint(kept=kept, peak=max(*forward_bytes, kept + max(backward_bytes)))
 
 
-def held_bytes(work: Callable[[], object]) -> list[int]:
-    """Return the bytes held after each allocation and release of PyTorch's allocator."""
+def allocated_bytes(work: Callable[[], object]) -> list[int]:
+    """Return the allocated bytes after each allocation and release of PyTorch's allocator."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it logs its start and stop
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         work()

@@ -2,8 +2,8 @@
 
 Products are counted by PyTorch's registry (`torch.utils.flop_counter`), two floating-point
 operations per multiply-add; entries for CPU kernels that it lacks are below. The products that a
-fused attention kernel computes a second time in the backward pass are not counted. Traffic is what
-an operation reads and writes if no operand stays in a cache.
+fused attention kernel recomputes in the backward pass are not counted. Traffic is the bytes that an
+operation reads and writes without caches.
 """
 
 import math
@@ -14,17 +14,14 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-from harken.cost.trace import Call, operands
+from harken.cost.trace import Call, packets, tensors_in
 
 aten = torch.ops.aten
-LOOKUPS = {aten.embedding, aten.index, aten.index_select, aten.gather}
-
-
-UNTOUCHED = {
-    *(aten._unsafe_view, aten.unsafe_split, aten.unsafe_split_with_sizes, aten.lift_fresh),
-    *(aten.empty, aten.empty_like, aten.new_empty, aten.empty_strided, aten.new_empty_strided),
-    aten.promote_types,
-}
+LOOKUPS = packets("embedding index index_select gather")
+NO_TRAFFIC = packets(
+    "_unsafe_view unsafe_split unsafe_split_with_sizes lift_fresh promote_types "
+    "empty empty_like new_empty empty_strided new_empty_strided"
+)
 
 
 def flops(call: Call) -> int:
@@ -47,7 +44,7 @@ def traffic(call: Call) -> int:
     written = call.outputs
     if call.operator._schema.is_mutable:
         arguments = zip(call.operator._schema.arguments, call.args, strict=False)
-        written = operands([value for schema, value in arguments if is_written(schema)])
+        written = tensors_in([value for schema, value in arguments if is_written(schema)])
     return sum(map(byte_size, (*call.inputs, *written)))
 
 
@@ -58,8 +55,8 @@ def is_written(argument: Any) -> bool:
 
 
 def is_view(call: Call) -> bool:
-    """Return whether an operation touches no elements."""
-    return call.operator.is_view or call.operator.overloadpacket in UNTOUCHED
+    """Return whether an operation reads and writes no elements."""
+    return call.operator.is_view or call.operator.overloadpacket in NO_TRAFFIC
 
 
 def byte_size(tensor: Tensor) -> int:
@@ -96,8 +93,8 @@ FLOPS: dict[Any, Callable[..., int]] = {  # a backward pass has two products for
 }
 
 
-class Work:
-    """An observer that adds up operations and traffic."""
+class WorkCounter:
+    """An observer that counts operations and traffic."""
 
     def __init__(self) -> None:
         self.flops = self.traffic = 0

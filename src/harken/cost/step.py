@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from harken.cost.depth import Depth
-from harken.cost.memory import HeldMemory
-from harken.cost.rules import Work, byte_size
+from harken.cost.memory import AllocatedMemory
+from harken.cost.rules import WorkCounter, byte_size
 from harken.cost.trace import Call, FakeFloats, Observer, tensors_in
 from harken.models.huggingface import read_folder
 
@@ -22,17 +22,17 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """What one training step takes. Counts are exact for the traced sizes."""
+    """Cost of one training step, exact for the traced sizes."""
 
     parameters: int
     forward: int  # floating-point operations of the forward pass, two per multiply-add
-    step: int  # the same of forward and backward pass
+    step: int  # floating-point operations of forward and backward pass
     traffic: int  # bytes read and written by forward pass, backward pass and optimizer
     held: int  # bytes of weights, gradients and optimizer state
-    kept: int  # bytes that the forward pass leaves for the backward pass
-    peak: int  # the most bytes at any time, weights, gradients and optimizer state not included
+    kept: int  # bytes that the forward pass saves for the backward pass
+    peak: int  # maximum bytes, weights, gradients and optimizer state not included
     depth: int  # longest chain of dependent steps of the forward pass
-    serial: int  # the same if inner products are summed one term at a time
+    serial: int  # depth if inner products are summed one term at a time
 
     @property
     def flops(self) -> int:
@@ -62,7 +62,7 @@ def cost(module: nn.Module | str | Path, *inputs: Any, **keywords: Any) -> Cost:
 
 def trace_step(
     build: Callable[[FakeFloats], Model],
-    loss: Callable[[Model], Tensor],
+    loss: Callable[[Model], Any],
     optimize: Callable[[nn.Module], Sequence[Optimizer]] | None = None,
     observers: Sequence[Observer] = (),
     *,
@@ -70,36 +70,38 @@ def trace_step(
 ) -> Cost:
     """Trace forward pass, backward pass and optimizer; `observers` see all three.
 
-    With `exact=False`, workspaces are not rounded up to whole pages and depths are 0: for formulas.
+    With `exact=False` (for formulas), workspaces are not rounded up to pages, and depths are 0.
     """
-    memory, work, depth, serial = HeldMemory(), Work(), Depth(), Depth(serial=True)
+    memory, work, depth, serial = AllocatedMemory(), WorkCounter(), Depth(), Depth(serial=True)
     with FakeFloats(aligned=exact) as mode:
         model = build(mode)
         parameters = [weight for weight in model.parameters() if weight.requires_grad]
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
-        step = Filtered([work, *observers], weights=parameters)
-        mode.observers = (memory, step, depth, serial) if exact else (memory, step)
+        step_observer = WithoutAccumulation([work, *observers], weights=parameters)
+        mode.observers = (
+            (memory, step_observer, depth, serial) if exact else (memory, step_observer)
+        )
         value = loss(model)
-        kept, forward = memory.held, work.flops
-        mode.observers = (memory, step)
-        if value.requires_grad:
-            value.backward()  # type: ignore[no-untyped-call]
-        total, state = work.flops, 0
-        mode.observers = (step,)
+        kept, forward = memory.allocated, work.flops
+        mode.observers = (memory, step_observer)
+        if torch.is_grad_enabled() and value.requires_grad:
+            value.backward()
+        step_flops, state_bytes = work.flops, 0
+        mode.observers = (step_observer,)
         optimizers = optimize(model) if optimize is not None else ()
         for optimizer in optimizers:
             mode.observers = ()
             optimizer.step()  # allocates the state
-            mode.observers = (step,)
+            mode.observers = (step_observer,)
             optimizer.step()
-            state += sum(map(byte_size, tensors_in(list(optimizer.state.values()))))
+            state_bytes += sum(map(byte_size, tensors_in(list(optimizer.state.values()))))
     return Cost(
         parameters=sum(weight.numel() for weight in model.parameters()),
         forward=forward,
-        step=total,
+        step=step_flops,
         traffic=work.traffic,
-        held=sum(map(byte_size, [*model.parameters(), *parameters])) + state,
+        held=sum(map(byte_size, [*model.parameters(), *parameters])) + state_bytes,
         kept=kept,
         peak=memory.peak,
         depth=depth.total,
@@ -107,28 +109,14 @@ def trace_step(
     )
 
 
-class ForwardCost(NamedTuple):
-    """Some fields of `Cost`, of a forward pass alone."""
-
-    forward: int
-    depth: int
-    serial: int
-
-
-def trace_forward(
-    build: Callable[[FakeFloats], Model], forward: Callable[[Model], object]
-) -> ForwardCost:
+def trace_forward(build: Callable[[FakeFloats], Model], forward: Callable[[Model], Any]) -> Cost:
     """Trace a forward pass without gradients."""
-    work, depth, serial = Work(), Depth(), Depth(serial=True)
-    with FakeFloats() as mode, torch.no_grad():
-        model = build(mode)
-        mode.observers = (work, depth, serial)
-        forward(model)
-    return ForwardCost(work.flops, depth.total, serial.total)
+    with torch.no_grad():
+        return trace_step(build, forward)
 
 
-class Filtered:
-    """Hides the accumulation of gradients, which a step that starts without gradients omits."""
+class WithoutAccumulation:
+    """Observe all calls but gradient accumulation, which a step from `grad=None` does not have."""
 
     def __init__(self, observers: Sequence[Observer], weights: Sequence[Tensor]) -> None:
         self._observers = observers

@@ -5,27 +5,25 @@ median time is multiplied by its number of calls. The sum does not include Pytho
 bookkeeping and the effect of caches between kernels.
 """
 
-import math
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils.benchmark import Timer
 
-from harken.cost.memory import footprint
+from harken.cost.memory import Footprint, footprint
 from harken.cost.rules import is_view
 from harken.cost.step import CPU
 from harken.cost.trace import Call, is_fake
 from harken.cost.workload import Workload, trace_workload
 
-MIN_SECONDS = 0.002  # per measurement
-MEASUREMENTS = 3  # per kernel
+MIN_SECONDS = 0.006  # per kernel
 STEPS, WARMUP = 5, 2
 
 
@@ -84,44 +82,25 @@ def hashable_argument(value: Any) -> Any:
 
 def median_seconds(work: Callable[[], object]) -> float:
     """Return the median time of a call; fast calls are repeated for the clock's resolution."""
-    work()
-    started = time.perf_counter()
-    work()
-    once = max(time.perf_counter() - started, 1e-7)
-    repeats = max(1, math.ceil(MIN_SECONDS / once))
-    seconds = []
-    for _ in range(MEASUREMENTS):
-        started = time.perf_counter()
-        for _ in range(repeats):
-            work()
-        seconds.append((time.perf_counter() - started) / repeats)
-    return statistics.median(seconds)
+    timer = Timer("work()", globals={"work": work}, num_threads=torch.get_num_threads())
+    return timer.blocked_autorange(min_run_time=MIN_SECONDS).median
 
 
-def predicted_seconds(step: Workload) -> float:
+def predict_seconds(step: Workload) -> float:
     """Predict the time of one training step from its kernels."""
     kernels = KernelCounter()
     trace_workload(step, [kernels])
     return kernels.seconds()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measured:
-    """The measured time and memory of a training step."""
-
-    seconds: float  # median of several steps
-    kept: int  # bytes after the forward pass, weights not included
-    peak: int  # maximum bytes, weights and gradients not included
-
-
-def measured(step: Workload, steps: int = STEPS) -> Measured:
-    """Measure training steps on a random batch."""
+def measure_step(step: Workload) -> tuple[float, Footprint]:
+    """Return the median seconds and the memory of training steps on a random batch."""
     model, batch, stage = step.build(), step.batch(), step.stage
     batch.loss(model, CPU).backward()  # type: ignore[no-untyped-call]
     memory = footprint(lambda: batch.loss(model, CPU))  # gradients are allocated already
     optimizers = stage.optimizer.build(model)
     seconds = []
-    for _ in range(WARMUP + steps):
+    for _ in range(WARMUP + STEPS):
         started = time.perf_counter()
         loss = batch.loss(model, CPU) / max(batch.counted, 1)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -130,4 +109,4 @@ def measured(step: Workload, steps: int = STEPS) -> Measured:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         seconds.append(time.perf_counter() - started)
-    return Measured(seconds=statistics.median(seconds[WARMUP:]), kept=memory.kept, peak=memory.peak)
+    return statistics.median(seconds[WARMUP:]), memory

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_iter
+from torch.utils._pytree import tree_iter, tree_map_only
 
 from harken.errors import UserError
 
@@ -24,6 +24,11 @@ PAGE = 4096
 MAX_REAL = 1 << 24  # larger integer tensors are fake as well
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
 DEVICE = torch.ops.prim.device.default
+
+
+def packets(names: str) -> set[Any]:
+    """Return the operators (overload packets) with these names."""
+    return {getattr(aten, name) for name in names.split()}
 
 
 class Call(NamedTuple):
@@ -70,15 +75,14 @@ class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 fix="choose a shorter length: the counts of recurrent layers are linear in it",
             )
         kwargs = kwargs or {}
-        inputs = operands((*args, *kwargs.values()))
+        inputs = tensors_in((args, kwargs))
         if any(is_fake(tensor) for tensor in inputs):
             result = self._run_fake(func, args, kwargs)
         elif inputs:  # integers alone; floats that are computed from them become fake
-            result = mapped(self._hide_floats, func(*args, **kwargs))
+            result = tree_map_only(Tensor, self._hide_floats, func(*args, **kwargs))
         else:
             result = self._create(func, args, kwargs)
-        outputs = operands(result if isinstance(result, list | tuple) else (result,))
-        call = Call(func, args, kwargs, inputs, outputs)
+        call = Call(func, args, kwargs, inputs, outputs=tensors_in(result))
         for observer in self.observers:
             observer.observe(call)
         return result
@@ -89,22 +93,24 @@ class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.overloadpacket in INDEXING:
             positions = [position for index in args[1] for position in indices(index)]
             args = (args[0], positions, *args[2:])
-        fakes = [mapped(self.to_fake, value) for value in args]
-        named = {name: mapped(self.to_fake, value) for name, value in kwargs.items()}
+        fake_args, fake_kwargs = tree_map_only(Tensor, self.to_fake, (args, kwargs))
         with self._fake:
-            result = SHAPES[func](self, *fakes) if func in SHAPES else func(*fakes, **named)
+            if func in SHAPES:
+                result = SHAPES[func](self, *fake_args)
+            else:
+                result = func(*fake_args, **fake_kwargs)
         if not func._schema.is_mutable:
-            return mapped(with_real_integers, result)
-        pairs = zip([*fakes, *named.values()], [*args, *kwargs.values()], strict=True)
+            return tree_map_only(Tensor, with_real_integers, result)
+        pairs = zip(tensors_in((fake_args, fake_kwargs)), tensors_in((args, kwargs)), strict=True)
         originals = {id(fake): original for fake, original in pairs}
-        return mapped(lambda output: originals.get(id(output), output), result)
+        return tree_map_only(Tensor, lambda output: originals.get(id(output), output), result)
 
     def _create(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Create a tensor, which is fake if it is large or holds floats."""
         with self._fake:
             result = func(*args, **kwargs)
         is_integer = not isinstance(result, Tensor) or not is_float(result)
-        if is_integer and sum(tensor.numel() for tensor in operands((result,))) <= MAX_REAL:
+        if is_integer and sum(tensor.numel() for tensor in tensors_in(result)) <= MAX_REAL:
             return func(*args, **kwargs)
         return result
 
@@ -133,25 +139,9 @@ def is_fake(tensor: Tensor) -> bool:
     return is_float(tensor) or isinstance(tensor, FakeTensor)
 
 
-def operands(values: Sequence[Any]) -> tuple[Tensor, ...]:
-    """Return the tensors among arguments or results, those in lists included."""
-    lists = (value if isinstance(value, list | tuple) else (value,) for value in values)
-    return tuple(item for items in lists for item in items if isinstance(item, Tensor))
-
-
-def mapped(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """Apply a function to the tensors of an argument or result."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, list | tuple):
-        items = [function(item) if isinstance(item, Tensor) else item for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    return value
-
-
-def tensors_in(tree: Any) -> list[Tensor]:
-    """Return all tensors of a nested structure."""
-    return [leaf for leaf in tree_iter(tree) if isinstance(leaf, Tensor)]
+def tensors_in(tree: Any) -> tuple[Tensor, ...]:
+    """Return all tensors of a nested structure, such as the arguments of an operation."""
+    return tuple(leaf for leaf in tree_iter(tree) if isinstance(leaf, Tensor))
 
 
 def indices(index: Tensor | None) -> Iterator[Tensor | None]:

@@ -1,8 +1,7 @@
-"""A training step of a recipe without data, and its cost as numbers and formulas.
+"""A training step of a recipe on random batches (`Task.probe`), and its cost as formulas.
 
-Each task defines its sizes and random batches (`Task.probe`). Sizes that a recipe does not state,
-such as the vocabulary size, have defaults; `Workload.assumed` lists those in use. Rows have no
-padding. No file is read.
+Sizes that a recipe does not state, such as the vocabulary size, have defaults, which
+`Workload.assumed` lists. Rows have no padding. No file is read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,8 +27,8 @@ TAGS = 17  # of Universal Dependencies
 LIMITS = ("max_frames", "max_source", "max_target", "length")  # attributes of models
 WIDTHS = {"width", "hidden", "embedding_width", "inner", "head_width", "key_width"}
 COUNTS = ("parameters", "forward", "step", "traffic", "held", "kept", "peak")
-# Sizes at which a letter is traced, the last one for the check; J and V: multiples of the recipe's.
-# One layer would be special: the state of a single recurrent layer needs no copy.
+# Sizes at which a letter is traced, the last one for the check; those of J and V are multiples of
+# the recipe's. L starts at 2, because a single recurrent layer does not copy its state.
 COUNT_NODES = {"B": (2, 3, 5), "T": (4, 8, 12, 16), "M": (5, 10, 15, 20), "S": (256, 320, 384, 512)}
 COUNT_NODES |= {"J": (1, 2, 3, 4), "V": (1, 2, 3), "L": (2, 3, 4), "D": (2, 3, 4)}
 DEPTH_NODES = {"B": (2, 4, 8), "T": (2, 4, 8, 16), "M": (4, 8, 16, 32), "S": (256, 512, 1024, 2048)}
@@ -60,7 +59,7 @@ class Workload:
         return task_of(self.recipe).probe(self.recipe, self.vocabulary_sizes, self.sizes)
 
     def loss(self) -> Callable[[nn.Module], Tensor]:
-        """Return the loss on a random batch as a function of the model."""
+        """Return a function from the model to its loss on a random batch."""
         batch = self.batch()
         return lambda model: batch.loss(model, CPU)
 
@@ -73,16 +72,16 @@ class Workload:
     def letters(self) -> dict[str, int]:
         """The letters of the formulas with their sizes in this step."""
         inputs = {letter: size for letter, size in self.sizes.items() if letter in COUNT_NODES}
-        return {**inputs, **model_letters(self.recipe), "V": self.vocabulary}
+        settings = model_settings(self.recipe).items()
+        return {**inputs, **{letter: size for letter, (_, size) in settings}, "V": self.vocabulary}
 
     def resized(self, sizes: Mapping[str, int]) -> "Workload":
         """Return the same step with other sizes; all widths of the model are proportional to J."""
-        width, model = model_letters(self.recipe)["J"], self.recipe.model
-        layers = stacks(self.recipe).items()
-        changes = {path: sizes[letter] for letter, (path, _) in layers if letter in sizes}
+        settings, model = model_settings(self.recipe), self.recipe.model
+        changes = {path: sizes[letter] for letter, (path, _) in settings.items() if letter in sizes}
         for path, value in integers(model):
             if path[-1] in WIDTHS and "J" in sizes:
-                changes[path] = value * sizes["J"] // width
+                changes[path] = value * sizes["J"] // settings["J"][1]
         recipe: Any = replace(self.recipe, model=with_integers(model, changes))
         inputs = {letter: sizes.get(letter, size) for letter, size in self.sizes.items()}
         vocabulary = sizes.get("V", self.vocabulary)
@@ -96,7 +95,7 @@ def workload(
     batch: int | None = None,
     vocabulary: int | None = None,
 ) -> Workload:
-    """Return a step of a recipe; missing sizes come from the recipe or from defaults."""
+    """Return a step of a recipe; sizes that are None come from the recipe or from defaults."""
     probe = task_of(recipe).probe_sizes(recipe, batch, length)
     assumed = tuple(probe.assumed)
     if vocabulary is None:
@@ -118,8 +117,7 @@ def workload(
 
 def default_vocabulary(recipe: Recipe) -> tuple[int, bool]:
     """Return the vocabulary size, and whether the recipe states it."""
-    encode: Any = recipe.encode
-    tokenizer = getattr(encode, "tokenizer", encode)
+    tokenizer: Any = getattr(recipe.encode, "tokenizer", recipe.encode)
     if isinstance(tokenizer, CharactersConfig):
         return CHARACTERS, False
     size = getattr(tokenizer, "vocab_size", None)
@@ -133,7 +131,7 @@ def trace_workload(step: Workload, observers: Sequence[Observer] = ()) -> Cost:
 
 def count_formulas(step: Workload) -> dict[str, Formula | None]:
     """Fit operations and bytes; None for a count that is not a polynomial of the sizes."""
-    updates: dict[tuple[int, ...], Cost] = {}  # of the optimizers, by the sizes of the model
+    updates: dict[tuple[int, ...], Cost] = {}  # of the optimizers alone, by the model's sizes
 
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
         other = step.resized(sizes)
@@ -147,7 +145,7 @@ def count_formulas(step: Workload) -> dict[str, Formula | None]:
         cost["held"] = updates[key].held
         return {name: cost[name] for name in COUNTS}
 
-    return fit_formulas(count, axes(step, COUNT_NODES, POWERS), ("parameters", "step", "kept"))
+    return fit_formulas(count, [*axes(step, COUNT_NODES, POWERS)], ("parameters", "step", "kept"))
 
 
 def depth_formulas(step: Workload) -> dict[str, Formula | None]:
@@ -158,35 +156,28 @@ def depth_formulas(step: Workload) -> dict[str, Formula | None]:
         cost = trace_forward(lambda _: other.build(), other.loss())
         return {"depth": cost.depth, "serial": cost.serial}
 
-    return fit_formulas(count, axes(step, DEPTH_NODES, LOGARITHMS), ("depth", "serial"))
+    return fit_formulas(count, [*axes(step, DEPTH_NODES, LOGARITHMS)], ("depth", "serial"))
 
 
 def axes(
     step: Workload, nodes: Mapping[str, Sequence[int]], factors: Sequence[Factor]
-) -> list[Axis]:
-    """Return one axis per letter."""
-    axes = []
+) -> Iterator[Axis]:
+    """Yield one axis per letter; numbers of layers are never in a logarithm."""
     for letter, size in step.letters.items():
         unit = size if letter in "JV" else 1
         sizes = [unit * node for node in nodes[letter]]
-        axes.append(Axis(letter, sizes, POWERS if letter in "LD" else factors))
-    return axes
+        yield Axis(letter, sizes, POWERS if letter in "LD" else factors)
 
 
 Path = tuple[str, ...]
 
 
-def model_letters(recipe: Recipe) -> dict[str, int]:
-    """Return J, the model's width, and L (and D), the layers of its first (and second) stack."""
-    width = next(value for path, value in integers(recipe.model) if path[-1] == "width")
-    return {"J": width, **{letter: value for letter, (_, value) in stacks(recipe).items()}}
-
-
-def stacks(recipe: Recipe) -> dict[str, tuple[Path, int]]:
-    """Return the paths of the layers L and D in the model's config, and their numbers."""
-    numbers = integers(recipe.model)
+def model_settings(recipe: Recipe) -> dict[str, tuple[Path, int]]:
+    """Return path and value of J, the model's width, and of L (and D), the layers of its stacks."""
+    numbers = list(integers(recipe.model))
+    width = next(number for number in numbers if number[0][-1] == "width")
     layers = [(path, value) for path, value in numbers if path[-1] == "layers" and value > 0]
-    return dict(zip("LD", layers, strict=False))
+    return {"J": width, **dict(zip("LD", layers, strict=False))}
 
 
 def integers(config: Any, path: Path = ()) -> Iterator[tuple[Path, int]]:

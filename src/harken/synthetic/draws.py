@@ -1,8 +1,7 @@
 """Random draws that depend only on a key, and functions that all generators share.
 
-Items can be generated in any order and in constant memory. `Dice` uses hashes, because sequences of
-`random` may change with Python. NumPy guarantees the bits of a stream, but not the normal numbers
-made from them.
+Items can be generated in any order and in constant memory. `Dice` uses hashes, because `random` may
+change with Python. NumPy guarantees the bits of a stream, but not normal numbers made from them.
 """
 
 import re
@@ -10,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from hashlib import blake2b
-from math import isqrt
+from math import inf, isqrt
 from pathlib import Path
 from typing import TextIO, TypeVar
 
@@ -23,19 +22,16 @@ T = TypeVar("T")
 
 
 class Dice:
-    """Draws from a key: the digits of a 512-bit hash in mixed radix.
+    """Draws from a key: digits of its 512-bit hash in mixed radix, of which few are needed."""
 
-    The product of all bounds must be far below 2^512; those of the generators are below 2^200.
-    """
-
-    __slots__ = ("_rest",)
+    __slots__ = ("_digits",)
 
     def __init__(self, *key: int | str) -> None:
         text = "/".join(map(str, key))
-        self._rest = int.from_bytes(blake2b(text.encode()).digest(), "little")
+        self._digits = int.from_bytes(blake2b(text.encode()).digest(), "little")
 
     def below(self, bound: int) -> int:
-        self._rest, digit = divmod(self._rest, bound)
+        self._digits, digit = divmod(self._digits, bound)
         return digit
 
     def pick(self, items: Sequence[T]) -> T:
@@ -48,10 +44,10 @@ def keyed_rng(*key: int | str) -> np.random.Generator:
 
 
 def shuffled(position: int, size: int, *key: int | str) -> int:
-    """Return one element of the shuffled `range(size)`, without computing the others.
+    """Return one element of the shuffled `range(size)` without computing the others.
 
-    A Feistel network on (high, low) permutes the smallest square that contains the range; iterating
-    it until the result is in the range permutes the range.
+    A Feistel network permutes the smallest square that contains the range; it is repeated until the
+    result is in the range.
     """
     position = int(position)  # numpy integers would overflow
     side = isqrt(size - 1) + 1
@@ -77,10 +73,12 @@ def _scramble(bits: int) -> int:
     return bits ^ bits >> 31
 
 
-def require_range(name: str, value: float, low: float, high: float) -> None:
-    """Raise ValueError unless low <= value <= high."""
-    if not low <= value <= high:
-        raise ValueError(f"{name} must be from {low:.15g} to {high:.15g}, got {value}")
+def require_ranges(config: object, **ranges: tuple[float, float]) -> None:
+    """Raise ValueError unless each named field is within its range, bounds included."""
+    for name, (low, high) in ranges.items():
+        if not low <= (value := getattr(config, name)) <= high:
+            expected = f"at least {low:.15g}" if high == inf else f"from {low:.15g} to {high:.15g}"
+            raise ValueError(f"{name} must be {expected}, got {value}")
 
 
 def require_bounds(minimum: int, maximum: int, limit: int) -> None:
@@ -97,15 +95,15 @@ def require_generated(folder: Path, names: re.Pattern[str]) -> None:
         name = path.relative_to(folder).as_posix()
         if not names.fullmatch(name):
             reason = "expected generated files only, because the folder is replaced"
-            fix = "move that away, or choose another folder"
+            fix = "move it away, or choose another folder"
             raise UserError(f"{folder}: contains {name!r} ({reason})", fix=fix)
 
 
 @contextmanager
 def open_all(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
     """Open text files that are renamed to their paths when all of them are complete."""
-    with ExitStack() as renames, ExitStack() as closes:  # first all are closed, then renamed
+    with ExitStack() as renames, ExitStack() as files:  # first all are closed, then renamed
         parts = [renames.enter_context(replacing(path)) for path in paths]
         yield [
-            closes.enter_context(part.open("w", encoding="utf-8", newline="\n")) for part in parts
+            files.enter_context(part.open("w", encoding="utf-8", newline="\n")) for part in parts
         ]

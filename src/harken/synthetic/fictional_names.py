@@ -1,8 +1,7 @@
 """Combine the first words of one name with the last word of another to fictional names.
 
-Their parts are as familiar to a model as those of real names. If it is as confident on them, its
-confidence does not reveal which people it has seen. The training texts are not searched, so a name
-may occur in them by chance.
+Their parts are as familiar to a model as those of real names, so they test whether its confidence
+reveals which people it has seen. A name may occur in the training texts by chance.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,10 +12,7 @@ ATTEMPTS = 20  # per name: most are new, unless nearly all combinations are real
 
 
 def fictional_names(names: Sequence[str], taken: Iterable[str], count: int, seed: int) -> list[str]:
-    """Return up to `count` different names that are not in `names` or `taken`.
-
-    Names of one word are not used.
-    """
+    """Return up to `count` new names, not in `names` or `taken`; names of one word are skipped."""
     parts = [name.rsplit(maxsplit=1) for name in dict.fromkeys(names)]
     firsts = list(dict.fromkeys(part[0] for part in parts if len(part) == 2))
     lasts = list(dict.fromkeys(part[1] for part in parts if len(part) == 2))

@@ -17,15 +17,8 @@ from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.sound import read_sound
 from harken.formats.split import Part, hold_out, part_sizes
-from harken.synthetic.draws import keyed_rng, require_bounds, require_range
-from harken.synthetic.recordings import (
-    RecordedFiles,
-    Recording,
-    place_of,
-    timed,
-    within_range,
-    write_recorded,
-)
+from harken.synthetic.draws import keyed_rng, require_bounds, require_ranges
+from harken.synthetic.recordings import Recording, audio_path, make_recording, write_recorded
 
 MAX_SENTENCES = 100_000
 MAX_WORDS = 100  # per sentence
@@ -48,13 +41,12 @@ class JoinedConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_range("sentences", self.sentences, 3, MAX_SENTENCES)
+        require_ranges(self, sentences=(3, MAX_SENTENCES), sample_rate=(1000, 48_000))
         require_bounds(self.min_words, self.max_words, MAX_WORDS)
         for name in ("dev_speakers", "test_speakers"):
             speakers = getattr(self, name)
             if not speakers or (isinstance(speakers, float) and not 0 < speakers < 1):
                 raise ValueError(f"{name} must be names or a share between 0 and 1, got {speakers}")
-        require_range("sample_rate", self.sample_rate, 1000, 48_000)
 
 
 def part_by_speaker(
@@ -104,13 +96,11 @@ def joined_sentences(
         own = speakers[names[random.integers(len(names))]]
         words = random.integers(config.min_words, config.max_words, endpoint=True)
         chosen = [own[number] for number in random.integers(len(own), size=words)]
-        yield _join(chosen, config, place_of("joined", part, index), random)
+        yield _join(chosen, config, audio_path("joined", part, index), random)
 
 
-def write_joined(
-    recordings: Sequence[Utterance], config: JoinedConfig, folder: Path
-) -> RecordedFiles:
-    """Write all parts, one sentence at a time."""
+def write_joined(recordings: Sequence[Utterance], config: JoinedConfig, folder: Path) -> list[Path]:
+    """Write all parts, one sentence at a time, and return the paths of the manifests."""
     parts, sizes = part_by_speaker(recordings, config), part_sizes(config.sentences)
     sentences = {part: joined_sentences(parts[part], config, part, sizes[part]) for part in parts}
     return write_recorded(sentences, folder, name="joined", rate=config.sample_rate)
@@ -140,10 +130,4 @@ def _join(
         signal[start:end] = sound
     words = [recording.text.strip() for recording in chosen]
     edges = zip(starts.tolist(), ends.tolist(), strict=True)
-    utterance = Utterance(
-        audio=audio,
-        text=" ".join(words),
-        speaker=chosen[0].speaker,
-        words=timed(words, edges, config.sample_rate),
-    )
-    return utterance, within_range(signal)
+    return make_recording(audio, chosen[0].speaker, words, edges, signal, config.sample_rate)

@@ -34,27 +34,20 @@ _REAL = {
 _ROLES = ("noun", "verb", "adjective", "noun", "both", "noun", "verb", "noun", "adjective", "noun")
 
 
-class Noun(NamedTuple):
-    """A stem, its root in the target language, and the vowel of its noun class."""
+class LexiconEntry(NamedTuple):
+    """A stem, its root in the target language, and, for a noun, the vowel of its noun class."""
 
     stem: str
     root: str
-    vowel: str
-
-
-class Stem(NamedTuple):
-    """A verb or an adjective."""
-
-    stem: str
-    root: str
+    vowel: str = ""
 
 
 class Lexicon(NamedTuple):
     """The open word classes, most frequent words first, and the forms that are not in train."""
 
-    nouns: tuple[Noun, ...]
-    verbs: tuple[Stem, ...]
-    adjectives: tuple[Stem, ...]
+    nouns: tuple[LexiconEntry, ...]
+    verbs: tuple[LexiconEntry, ...]
+    adjectives: tuple[LexiconEntry, ...]
     held_out: frozenset[str]
 
 
@@ -71,11 +64,11 @@ def lexicon(seed: int, stems: int) -> Lexicon:
         # A word that is both has two translations, which depend on its context.
         first, second = (_spelling(_ROOT, 2 * index + offset, seed, "roots") for offset in (0, 1))
         if role in ("noun", "both"):
-            nouns.append(Noun(stem, first, Dice(seed, "class", stem).pick(CLASSES)))
+            nouns.append(LexiconEntry(stem, first, Dice(seed, "class", stem).pick(CLASSES)))
         if role in ("verb", "both"):
-            verbs.append(Stem(stem, second))
+            verbs.append(LexiconEntry(stem, second))
         if role == "adjective":
-            adjectives.append(Stem(stem, first))
+            adjectives.append(LexiconEntry(stem, first))
     inflected = chain(
         (f"{noun.stem}s" for noun in nouns),
         (verb.stem + ending for verb in verbs for ending in ("s", "ed", "ing")),
@@ -87,8 +80,8 @@ def lexicon(seed: int, stems: int) -> Lexicon:
 
 def _spelling(syllables: Sequence[str], index: int, *key: int | str) -> str:
     parts = [part.split() for part in syllables]
-    rest, letters = shuffled(index, prod(map(len, parts)), *key), ""
+    number, letters = shuffled(index, prod(map(len, parts)), *key), ""
     for part in parts:
-        rest, digit = divmod(rest, len(part))
+        number, digit = divmod(number, len(part))
         letters += part[digit]
     return letters

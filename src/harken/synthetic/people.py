@@ -1,10 +1,8 @@
 """Generate fictional people, their biographies, and questions about their birthplaces.
 
 A model is pretrained on all biographies, finetuned on the questions about some people and tested on
-those about the others. Biographies also contain three other places.
-
-Everything is a function of the seed and an index, so people can be generated in any order and in
-constant memory. The words are in `phrasings.py`.
+those about the others. Biographies also contain three other places. Everything is a function of the
+seed and an index. The words are in `phrasings.py`.
 """
 
 from bisect import bisect_right
@@ -13,9 +11,10 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from functools import lru_cache
 from itertools import accumulate, permutations
+from math import inf
 from pathlib import Path
 
-from harken.synthetic.draws import Dice, open_all, require_range, shuffled
+from harken.synthetic.draws import Dice, open_all, require_ranges, shuffled
 from harken.synthetic.phrasings import (
     FACTS,
     FIRMS,
@@ -53,20 +52,22 @@ class PeopleConfig:
     facts: int = len(FACTS)  # per biography: the birthplace and random others
     rewrite: bool = True  # draw phrasings per biography, else per person
     permute: bool = True  # draw the order of sentences per biography, else use one order
-    earlier: int = 0  # number of facts before the birthplace in that one order
+    earlier: int = 0  # number of facts before the birthplace in this one order
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_range("people", self.people, 2, NAMES)
+        require_ranges(
+            self,
+            people=(2, NAMES),
+            places=(2, len(PLACE_STEMS)),
+            biographies=(1, inf),
+            facts=(1, len(FACTS)),
+            earlier=(0, self.facts - 1),
+        )
         if not 0 < self.question_ratio < 1:
             raise ValueError(
                 f"question_ratio must be a share between 0 and 1, got {self.question_ratio}"
             )
-        require_range("places", self.places, 2, len(PLACE_STEMS))
-        require_range("facts", self.facts, 1, len(FACTS))
-        if self.biographies < 1:
-            raise ValueError(f"biographies must be at least 1, got {self.biographies}")
-        require_range("earlier", self.earlier, 0, self.facts - 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,17 +95,13 @@ class PeopleFiles:
     test: Path
 
 
+@lru_cache
 def birthplaces(config: PeopleConfig) -> tuple[str, ...]:
     """Return all places, most frequent first."""
-    return _places(config.seed, config.places)
-
-
-@lru_cache
-def _places(seed: int, count: int) -> tuple[str, ...]:
     return tuple(
-        Dice(seed, "place", rank).pick(PLACE_PREFIXES)
-        + PLACE_STEMS[shuffled(rank, len(PLACE_STEMS), seed, "places")]
-        for rank in range(count)
+        Dice(config.seed, "place", rank).pick(PLACE_PREFIXES)
+        + PLACE_STEMS[shuffled(rank, len(PLACE_STEMS), config.seed, "places")]
+        for rank in range(config.places)
     )
 
 
@@ -160,9 +157,9 @@ def biographies(config: PeopleConfig, index: int) -> tuple[str, ...]:
 
 
 def _biography(config: PeopleConfig, index: int, who: Person, copy: int) -> str:
-    words = _words(who)
+    values = _template_values(who)
     wording = Dice(config.seed, "wording", index, copy if config.rewrite else 0)
-    sentences = [wording.pick(phrasings).format_map(words) for phrasings in FACTS]
+    sentences = [wording.pick(phrasings).format_map(values) for phrasings in FACTS]
     order = [fact for fact in range(len(FACTS)) if fact != _BIRTHPLACE]
     order.insert(config.earlier, _BIRTHPLACE)
     if config.permute:
@@ -172,7 +169,7 @@ def _biography(config: PeopleConfig, index: int, who: Person, copy: int) -> str:
     return " ".join([f"{who.name}.", *(sentences[fact] for fact in selected)])
 
 
-def _words(who: Person) -> dict[str, str]:
+def _template_values(who: Person) -> dict[str, str]:
     possessive = "her" if who.pronoun == "she" else "his"
     day = who.birth_date
     return asdict(who) | {
@@ -191,8 +188,8 @@ def question(who: Person) -> str:
     return f"Where was {who.name} born?"
 
 
-def asked(config: PeopleConfig, index: int) -> bool:
-    """Whether the question about a person is for training; the share is exact."""
+def is_training_question(config: PeopleConfig, index: int) -> bool:
+    """Return whether the question about a person is for training; the share is exact."""
     if not 0 <= index < config.people:
         raise IndexError(f"{config.people} people are numbered from 0, got {index}")
     count = min(max(round(config.question_ratio * config.people), 1), config.people - 1)
@@ -204,21 +201,20 @@ def write_people(
 ) -> PeopleFiles:
     """Write the biographies and the questions; `progress` receives the number of lines so far.
 
-    The first biographies of all people come before the second ones, and each round has another
-    order, so that a person is not always preceded by the same one.
+    The first biographies of all people come before the second ones, in another order.
     """
     names = ("people.txt", "questions.train.tsv", "questions.test.tsv")
     paths = [folder / name for name in names]
     files = PeopleFiles(texts=paths[0], train=paths[1], test=paths[2])
-    with open_all(paths) as (read, train, test):
+    with open_all(paths) as (texts, train, test):
         lines = config.people * config.biographies
         for line in range(lines):
             copy, position = divmod(line, config.people)
             index = shuffled(position, config.people, config.seed, "round", copy)
             who = person(config, index)
-            read.write(_biography(config, index, who, copy) + "\n")
+            texts.write(_biography(config, index, who, copy) + "\n")
             if copy == 0:
-                part = train if asked(config, index) else test
+                part = train if is_training_question(config, index) else test
                 part.write(f"{question(who)}\t{who.birthplace}\n")
             if progress and ((line + 1) % _PROGRESS_EVERY == 0 or line + 1 == lines):
                 progress(line + 1)

@@ -6,17 +6,13 @@ A scene has one to four separate shapes. Its caption names color and shape of ea
 right; the box of each word is that of its shape. Everything is a function of the seed, the part and
 an index.
 
-With `new_pairs`, some pairs of color and shape are only in test, and no others are there, so the
-difference between test and dev measures memorization of pairs.
-
     FOLDER/train.jsonl       {"index": 0, "caption": "red ring", "boxes_xywh": [[4, 9, 14, 14], …]}
     FOLDER/train.npz         images: uint8 [N, Y, X, 3]; the same for dev and test
     FOLDER/examples/0.png …  the first scenes of test
 
 Shapes are drawn by signed distances d, which are negative inside and exact near edges:
 
-    covered(pixel) = clip(1/2 - d(center of the pixel), 0, 1)
-    pixel <- (1 - covered) * pixel + covered * color
+    pixel <- (1 - covered) * pixel + covered * color,   covered = clip(1/2 - d, 0, 1)
 """
 
 import json
@@ -36,8 +32,8 @@ from PIL import Image
 
 from harken.files import replacing, replacing_folder
 from harken.formats.examples import Box, CaptionedImage
-from harken.formats.split import PARTS, Part, part_sizes
-from harken.synthetic.draws import keyed_rng, require_bounds, require_generated, require_range
+from harken.formats.split import Part, part_sizes
+from harken.synthetic.draws import keyed_rng, require_bounds, require_generated, require_ranges
 
 Plane = Float[np.ndarray, "Y X"]
 Picture = UInt8[np.ndarray, "Y X 3"]
@@ -105,14 +101,14 @@ class ScenesConfig:
     min_shapes: int = 1  # shapes per scene
     max_shapes: int = 3
     noise: float = 3.0  # standard deviation, of 255 steps
-    new_pairs: bool = False  # test has only pairs that are not in train and dev
+    # Some pairs of color and shape are only in test, and no others are there: the difference
+    # between test and dev measures memorization of pairs.
+    new_pairs: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_range("scenes", self.scenes, 3, MAX_SCENES)
-        require_range("size", self.size, *SIZES)
+        require_ranges(self, scenes=(3, MAX_SCENES), size=SIZES, noise=(0, 64))
         require_bounds(self.min_shapes, self.max_shapes, MAX_SHAPES)
-        require_range("noise", self.noise, 0, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,21 +122,12 @@ class ColoredShape:
     radius: float
 
 
-class Drawn(NamedTuple):
+class DrawnScene(NamedTuple):
     """An image, its caption, and its shapes from left to right."""
 
     captioned: CaptionedImage
     picture: Picture
     shapes: tuple[ColoredShape, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScenesFiles:
-    """Paths of the written files."""
-
-    captions: dict[Part, Path]
-    images: dict[Part, Path]
-    examples: Path
 
 
 def held_out_pairs(seed: int) -> set[tuple[str, str]]:
@@ -149,7 +136,7 @@ def held_out_pairs(seed: int) -> set[tuple[str, str]]:
     return set(zip(COLORS, shapes, strict=True))
 
 
-def drawn(config: ScenesConfig, part: Part, index: int) -> Drawn:
+def draw_scene(config: ScenesConfig, part: Part, index: int) -> DrawnScene:
     """Draw one scene; its boxes are those of the image without noise."""
     random = keyed_rng("drawn", config.seed, part, index)
     shapes = _draw_shapes(config, part, random)
@@ -159,7 +146,7 @@ def drawn(config: ScenesConfig, part: Part, index: int) -> Drawn:
     caption = " ".join(f"{shape.color} {shape.shape}" for shape in shapes)
     boxes_of_words = tuple(box for box in boxes for _ in ("color", "shape"))
     noisy = np.clip(np.rint(picture + noise), 0, 255).astype(np.uint8)
-    return Drawn(CaptionedImage(index, (caption,), boxes_of_words), noisy, shapes)
+    return DrawnScene(CaptionedImage(index, (caption,), boxes_of_words), noisy, shapes)
 
 
 def _draw_shapes(
@@ -198,13 +185,10 @@ def paint(picture: Picture, shape: ColoredShape) -> Box:
     mixed = np.rint((1 - covered) * under + covered * COLORS[shape.color]).astype(np.uint8)
     changed = (mixed != under).any(axis=2)
     picture[rows, columns] = mixed
-    across, down = (np.flatnonzero(changed.any(axis=axis)) for axis in (0, 1))
-    return Box(
-        x=columns.start + int(across[0]),
-        y=rows.start + int(down[0]),
-        width=int(across[-1] - across[0] + 1),
-        height=int(down[-1] - down[0] + 1),
-    )
+    box = Image.fromarray(changed).getbbox()
+    assert box is not None, "a shape differs from the background"
+    left, top, right, bottom = box
+    return Box(columns.start + left, rows.start + top, width=right - left, height=bottom - top)
 
 
 def coverage(shape: ColoredShape, top: int, left: int, rows: int, columns: int) -> Plane:
@@ -220,25 +204,21 @@ def coverage(shape: ColoredShape, top: int, left: int, rows: int, columns: int) 
 # --- files
 
 
-def write_scenes(config: ScenesConfig, folder: Path) -> ScenesFiles:
-    """Write all parts, one scene at a time; files are renamed when all are complete."""
-    files = ScenesFiles(
-        captions={part: folder / f"{part}.jsonl" for part in PARTS},
-        images={part: folder / f"{part}.npz" for part in PARTS},
-        examples=folder / "examples",
-    )
-    require_generated(files.examples, _GENERATED)
+def write_scenes(config: ScenesConfig, folder: Path) -> list[Path]:
+    """Write all parts, one scene at a time, and return the paths of files and example folder."""
     sizes = part_sizes(config.scenes)
+    captions, images = ([folder / f"{part}.{end}" for part in sizes] for end in ("jsonl", "npz"))
+    examples = folder / "examples"
+    require_generated(examples, _GENERATED)
     with ExitStack() as unfinished:
-        examples = unfinished.enter_context(replacing_folder(files.examples))
-        for part, count in sizes.items():
-            captions = unfinished.enter_context(replacing(files.captions[part]))
-            images = unfinished.enter_context(replacing(files.images[part]))
-            _write_part(config, part, count, captions, images)
+        pictures = unfinished.enter_context(replacing_folder(examples))
+        for (part, count), *paths in zip(sizes.items(), captions, images, strict=True):
+            parts = [unfinished.enter_context(replacing(path)) for path in paths]
+            _write_part(config, part, count, *parts)
         for index in range(min(EXAMPLES, sizes["test"])):
-            picture = drawn(config, "test", index).picture
-            Image.fromarray(picture).save(examples / f"{index}.png")
-    return files
+            picture = draw_scene(config, "test", index).picture
+            Image.fromarray(picture).save(pictures / f"{index}.png")
+    return [*captions, *images, examples]
 
 
 def _write_part(config: ScenesConfig, part: Part, count: int, captions: Path, images: Path) -> None:
@@ -251,7 +231,7 @@ def _write_part(config: ScenesConfig, part: Part, count: int, captions: Path, im
     ):
         np.lib.format.write_array_header_1_0(array, header)
         for index in range(count):
-            captioned, picture, _ = drawn(config, part, index)
+            captioned, picture, _ = draw_scene(config, part, index)
             boxes = [[box.x, box.y, box.width, box.height] for box in captioned.boxes]
             fields = {"index": index, "caption": captioned.captions[0], "boxes_xywh": boxes}
             lines.write(json.dumps(fields) + "\n")

@@ -19,11 +19,12 @@ part, so parts share no sentences, not even with different seeds. The words are 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, count
+from math import inf
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from harken.formats.split import Part, part_sizes
-from harken.synthetic.draws import Dice, open_all, require_range
+from harken.synthetic.draws import Dice, open_all, require_ranges
 from harken.synthetic.lexicon import CLASSES, MAX_STEMS, Lexicon, lexicon
 from harken.synthetic.phrasings import FIRST_NAMES
 
@@ -65,9 +66,7 @@ class SentencesConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.sentences < 3:
-            raise ValueError(f"sentences must be at least 3, got {self.sentences}")
-        require_range("words", self.words, 10, MAX_STEMS)
+        require_ranges(self, sentences=(3, inf), words=(10, MAX_STEMS))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +97,7 @@ class Nominal(NamedTuple):
     """A noun phrase with its number and the ending of adjectives that agree with it."""
 
     phrase: Phrase
-    single: bool
+    is_singular: bool
     ending: str
 
 
@@ -107,96 +106,98 @@ NOTHING = Phrase((), (), ())
 
 def sentence(config: SentencesConfig, part: Part, index: int) -> Phrase:
     """Return a sentence of a part, drawn until its words belong to the part."""
-    known = lexicon(config.seed, config.words)
+    words = lexicon(config.seed, config.words)
     for attempt in count():
-        drawn = _sentence(known, (config.seed, part, index, attempt))
-        held_out = part == "train" and not known.held_out.isdisjoint(drawn.words)
+        drawn = _sentence(words, (config.seed, part, index, attempt))
+        held_out = part == "train" and not words.held_out.isdisjoint(drawn.words)
         if Dice("part", *drawn.words).below(10) in _TENTHS[part] and not held_out:
             break
     return drawn
 
 
-def _sentence(known: Lexicon, key: Key) -> Phrase:
+def _sentence(words: Lexicon, key: Key) -> Phrase:
     dice = Dice(*key)
     kind = dice.below(10)
     if kind == 0:
-        mark = Phrase(("?",), ("PUNCT",), ("mo", "?"))
-        return _concatenate(_question(known, (*key, "first")), mark)
-    body = _report(known, key) if kind == 1 else _clause(known, (*key, "first"))
+        key = (*key, "first")
+        subject = _nominal(words, (*key, "subject"), modified=True)
+        question = _predicate(words, key, subject.phrase, subject.is_singular, question=True)
+        return _concatenate(question, Phrase(("?",), ("PUNCT",), ("mo", "?")))
+    body = _indirect_speech(words, key) if kind == 1 else _clause(words, (*key, "first"))
     if kind == 2:
         word, translation = dice.pick(_CONJUNCTIONS)
-        second = _clause(known, (*key, "second"))
+        second = _clause(words, (*key, "second"))
         body = _concatenate(body, _word(word, "CCONJ", translation), second)
     return _concatenate(body, _word(".", "PUNCT", "."))
 
 
-def _report(known: Lexicon, key: Key) -> Phrase:
-    """Return indirect speech."""
-    subject = _nominal(known, (*key, "subject"))
-    saying = _irregular(Dice(*key, "saying"), _SAYING, subject.single)
-    that, said = _word("that", "SCONJ", "ke"), _clause(known, (*key, "said"))
-    return _reorder((subject.phrase, saying, that, said), (subject.phrase, said, that, saying))
+def _indirect_speech(words: Lexicon, key: Key) -> Phrase:
+    subject = _nominal(words, (*key, "subject"))
+    saying = _irregular(Dice(*key, "saying"), _SAYING, subject.is_singular)
+    that, clause = _word("that", "SCONJ", "ke"), _clause(words, (*key, "said"))
+    return _reorder((subject.phrase, saying, that, clause), (subject.phrase, clause, that, saying))
 
 
-def _clause(known: Lexicon, key: Key) -> Phrase:
+def _clause(words: Lexicon, key: Key) -> Phrase:
     """Return a subject with a verb, a verb in the infinitive, or an adjective."""
     dice = Dice(*key)
-    subject = _nominal(known, (*key, "subject"), within=True)
+    subject = _nominal(words, (*key, "subject"), modified=True)
     kind = dice.below(8)
     if kind == 0:
-        copula = _word("is" if subject.single else "are", "AUX", "esta")
-        adjective = _adjective(dice, known, subject.ending)
+        copula = _word("is" if subject.is_singular else "are", "AUX", "esta")
+        adjective = _adjective(dice, words, subject.ending)
         return _reorder((subject.phrase, copula, adjective), (subject.phrase, adjective, copula))
-    rest = _rest(known, (*key, "rest"))
     if kind == 1:
-        wish = _irregular(dice, _WANTING, subject.single)
-        wished = _skewed(dice, known.verbs)
-        to, verb = _word("to", "PART"), _word(wished.stem, "VERB", f"{wished.root}es")
-        return _reorder((subject.phrase, wish, to, verb, rest), (subject.phrase, rest, verb, wish))
-    auxiliary, main = _verb(known, (*key, "verb"), subject.single)
-    return _reorder(
-        (subject.phrase, auxiliary, main, rest), (subject.phrase, rest, auxiliary, main)
-    )
+        wish = _irregular(dice, _WANTING, subject.is_singular)
+        stem, root, _ = _pick_skewed(dice, words.verbs)
+        to, verb = _word("to", "PART"), _word(stem, "VERB", f"{root}es")
+        complements = _complements(words, (*key, "rest"))
+        return _reorder(
+            (subject.phrase, wish, to, verb, complements), (subject.phrase, complements, verb, wish)
+        )
+    return _predicate(words, key, subject.phrase, subject.is_singular)
 
 
-def _question(known: Lexicon, key: Key) -> Phrase:
-    subject = _nominal(known, (*key, "subject"), within=True)
-    auxiliary, main = _verb(known, (*key, "verb"), subject.single, question=True)
-    rest = _rest(known, (*key, "rest"))
-    return _reorder(
-        (auxiliary, subject.phrase, main, rest), (subject.phrase, rest, auxiliary, main)
-    )
+def _predicate(
+    words: Lexicon, key: Key, subject: Phrase, is_singular: bool, *, question: bool = False
+) -> Phrase:
+    """Add a verb and its complements to a subject."""
+    auxiliary, main = _verb(words, (*key, "verb"), is_singular, question=question)
+    complements = _complements(words, (*key, "rest"))
+    first = (auxiliary, subject) if question else (subject, auxiliary)
+    return _reorder((*first, main, complements), (subject, complements, auxiliary, main))
 
 
 def _verb(
-    known: Lexicon, key: Key, single: bool, *, question: bool = False
+    words: Lexicon, key: Key, is_singular: bool, *, question: bool = False
 ) -> tuple[Phrase, Phrase]:
     """Return an auxiliary, which may be empty except in questions, and the verb."""
     dice = Dice(*key)
-    stem, root = _skewed(dice, known.verbs)
+    stem, root, _ = _pick_skewed(dice, words.verbs)
     kind = dice.below(3) if question else dice.below(8)
     if kind == 0:
         return _word("will", "AUX"), _word(stem, "VERB", f"{root}eda")
     if kind == 1:
-        return _word("is" if single else "are", "AUX"), _word(f"{stem}ing", "VERB", f"{root}eri")
+        be = _word("is" if is_singular else "are", "AUX")
+        return be, _word(f"{stem}ing", "VERB", f"{root}eri")
     past = dice.below(2) == 0
     ending = "emo" if past else "e"
     if kind == 2:
-        do = "did" if past else "does" if single else "do"
-        denied = Phrase((do, "not"), ("AUX", "PART"), ("ne",))
-        return _word(do, "AUX") if question else denied, _word(stem, "VERB", root + ending)
-    form = f"{stem}ed" if past else f"{stem}s" if single else stem
+        do = "did" if past else "does" if is_singular else "do"
+        negated = Phrase((do, "not"), ("AUX", "PART"), ("ne",))
+        return _word(do, "AUX") if question else negated, _word(stem, "VERB", root + ending)
+    form = f"{stem}ed" if past else f"{stem}s" if is_singular else stem
     return NOTHING, _word(form, "VERB", root + ending)
 
 
-def _irregular(dice: Dice, verbs: Sequence[tuple[str, str, str, str]], single: bool) -> Phrase:
+def _irregular(dice: Dice, verbs: Sequence[tuple[str, str, str, str]], is_singular: bool) -> Phrase:
     plural, singular, past, root = dice.pick(verbs)
     if dice.below(2) == 0:
         return _word(past, "VERB", f"{root}emo")
-    return _word(singular if single else plural, "VERB", f"{root}e")
+    return _word(singular if is_singular else plural, "VERB", f"{root}e")
 
 
-def _rest(known: Lexicon, key: Key) -> Phrase:
+def _complements(words: Lexicon, key: Key) -> Phrase:
     """Return an object, a place and an adverb, all optional; the translation is reversed.
 
     The object is not modified, so that `they paint the duck near the river` is unambiguous.
@@ -204,70 +205,71 @@ def _rest(known: Lexicon, key: Key) -> Phrase:
     dice = Dice(*key)
     parts = []
     if dice.below(5) < 3:
-        parts.append(_nominal(known, (*key, "object"), is_object=True).phrase)
+        parts.append(_nominal(words, (*key, "object"), is_object=True).phrase)
     if dice.below(4) == 0:
-        parts.append(_place(known, (*key, "place")))
+        parts.append(_prepositional_phrase(words, (*key, "place")))
     if dice.below(5) == 0:
-        stem, root = _skewed(dice, known.adjectives)
+        stem, root, _ = _pick_skewed(dice, words.adjectives)
         parts.append(_word(f"{stem}ly", "ADV", f"{root}os"))
     return _reorder(parts, parts[::-1])
 
 
-def _place(known: Lexicon, key: Key) -> Phrase:
+def _prepositional_phrase(words: Lexicon, key: Key) -> Phrase:
     word, translation = Dice(*key).pick(_PREPOSITIONS)
     preposition = _word(word, "ADP", translation)
-    where = _nominal(known, (*key, "of"), is_object=True).phrase
-    return _reorder((preposition, where), (where, preposition))
+    noun_phrase = _nominal(words, (*key, "of"), is_object=True).phrase
+    return _reorder((preposition, noun_phrase), (noun_phrase, preposition))
 
 
-def _nominal(known: Lexicon, key: Key, *, within: bool = False, is_object: bool = False) -> Nominal:
-    """Return a pronoun, a name or a noun; `within` allows modifying phrases."""
+def _nominal(
+    words: Lexicon, key: Key, *, modified: bool = False, is_object: bool = False
+) -> Nominal:
+    """Return a pronoun, a name or a noun; `modified` allows modifiers after it."""
     dice = Dice(*key)
     kind = dice.below(10)
     if kind < 2:
-        subject, object_, root, single, vowel = dice.pick(_PRONOUNS)
+        subject, object_, root, is_singular, vowel = dice.pick(_PRONOUNS)
         word, translation = (object_, f"{root}m") if is_object else (subject, root)
-        return Nominal(_word(word, "PRON", translation), single, vowel + "n" * (not single))
+        ending = vowel + "n" * (not is_singular)
+        return Nominal(_word(word, "PRON", translation), is_singular, ending)
     if kind == 2:
-        name = _skewed(dice, _NAMES)
+        name = _pick_skewed(dice, _NAMES)
         return Nominal(_word(name, "PROPN", name), True, CLASSES[0])
-    noun, single = _skewed(dice, known.nouns), dice.below(5) < 3
-    ending = noun.vowel + "n" * (not single)
+    noun, is_singular = _pick_skewed(dice, words.nouns), dice.below(5) < 3
+    ending = noun.vowel + "n" * (not is_singular)
     singular, plural, article = dice.pick(_ARTICLES)
-    determiner = _word(singular if single else plural, "DET", article + ending)
-    head = _word(noun.stem + "s" * (not single), "NOUN", noun.root + ending)
+    determiner = _word(singular if is_singular else plural, "DET", article + ending)
+    head = _word(noun.stem + "s" * (not is_singular), "NOUN", noun.root + ending)
     modifiers = []
-    if not single and dice.below(4) == 0:
+    if not is_singular and dice.below(4) == 0:
         number, translation = dice.pick(_NUMBERS)
         modifiers.append(_word(number, "NUM", translation))
     if dice.below(3) == 0:
-        modifiers.append(_adjective(dice, known, ending))
-    more = _postmodifier(known, (*key, "more"), single) if within else NOTHING
+        modifiers.append(_adjective(dice, words, ending))
+    postmodifier = _postmodifier(words, (*key, "more"), is_singular) if modified else NOTHING
     phrase = _reorder(
-        (determiner, *modifiers, head, more), (determiner, head, *modifiers[::-1], more)
+        (determiner, *modifiers, head, postmodifier),
+        (determiner, head, *modifiers[::-1], postmodifier),
     )
-    return Nominal(phrase, single, ending)
+    return Nominal(phrase, is_singular, ending)
 
 
-def _postmodifier(known: Lexicon, key: Key, single: bool) -> Phrase:
+def _postmodifier(words: Lexicon, key: Key, is_singular: bool) -> Phrase:
     """Return a prepositional phrase, a relative clause or, mostly, nothing."""
     kind = Dice(*key).below(6)
     if kind == 0:
-        return _place(known, (*key, "place"))
+        return _prepositional_phrase(words, (*key, "place"))
     if kind == 1:
-        that = _word("that", "PRON", "ku")
-        auxiliary, main = _verb(known, (*key, "verb"), single)
-        rest = _rest(known, (*key, "rest"))
-        return _reorder((that, auxiliary, main, rest), (that, rest, auxiliary, main))
+        return _predicate(words, key, _word("that", "PRON", "ku"), is_singular)
     return NOTHING
 
 
-def _adjective(dice: Dice, known: Lexicon, ending: str) -> Phrase:
-    stem, root = _skewed(dice, known.adjectives)
+def _adjective(dice: Dice, words: Lexicon, ending: str) -> Phrase:
+    stem, root, _ = _pick_skewed(dice, words.adjectives)
     return _word(stem, "ADJ", root + ending)
 
 
-def _skewed(dice: Dice, items: Sequence[T]) -> T:
+def _pick_skewed(dice: Dice, items: Sequence[T]) -> T:
     """Pick an item; the first items are more frequent than the last."""
     return items[dice.below(1 + dice.below(len(items)))]
 

@@ -3,9 +3,8 @@
     zero  ->  z i r o  ->  signal
 
 Voices differ in the length of the vocal tract, pitch, tempo, level and tilt. No speaker of dev or
-test is in train. Everything is a function of the seed, the part and an index.
-
-A word is a source filtered by resonances that are interpolated between phones:
+test is in train. Everything is a function of the seed, the part and an index. A word is a source
+filtered by resonances that are interpolated between phones:
 
     e(t) = √v(t) · pulses(t) + √(1 - v(t)) · noise(t)               the source; v is its voicing
     A²(f, t) = f^tilt · Σ_i 1 / (1 + ((f - s·F_i(t)) / (B(t)/2))²)   the resonances, mean power one
@@ -23,16 +22,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from harken.formats.examples import Utterance
 from harken.formats.split import Part, part_sizes
-from harken.synthetic.draws import keyed_rng, require_bounds, require_range
+from harken.synthetic.draws import keyed_rng, require_bounds, require_ranges
 from harken.synthetic.recordings import (
-    RecordedFiles,
     Recording,
     Signal,
-    place_of,
-    timed,
-    within_range,
+    audio_path,
+    make_recording,
     write_recorded,
 )
 
@@ -106,7 +102,13 @@ class SpeechConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_range("utterances", self.utterances, 3, MAX_UTTERANCES)
+        require_ranges(
+            self,
+            utterances=(3, MAX_UTTERANCES),
+            speakers=(3, MAX_UTTERANCES),
+            sample_rate=RATES,
+            snr=(0, 120),
+        )
         require_bounds(self.min_words, self.max_words, MAX_WORDS)
         unknown = [word for word in self.words if word not in PRONUNCIATIONS]
         if unknown or not self.words:
@@ -114,43 +116,35 @@ class SpeechConfig:
                 f"words must be some of {', '.join(PRONUNCIATIONS)}, "
                 f"got {unknown[0] if unknown else 'none'}"
             )
-        require_range("speakers", self.speakers, 3, MAX_UTTERANCES)
-        require_range("sample_rate", self.sample_rate, *RATES)
-        require_range("snr", self.snr, 0, 120)
 
 
-def voices(config: SpeechConfig, part: Part) -> range:
+def speaker_numbers(config: SpeechConfig, part: Part) -> range:
     """Return the numbers of the speakers of a part; parts share no speakers."""
     aside = max(config.speakers // 5, 1)
     dev, test, end = config.speakers - 2 * aside, config.speakers - aside, config.speakers
     return {"train": range(dev), "dev": range(dev, test), "test": range(test, end)}[part]
 
 
-def spoken(config: SpeechConfig, part: Part, index: int) -> Recording:
+def speak(config: SpeechConfig, part: Part, index: int) -> Recording:
     """Generate one utterance; its path is relative to the manifest."""
-    numbers = voices(config, part)
-    voice = speaker(config.seed, numbers[index % len(numbers)])
+    numbers = speaker_numbers(config, part)
+    voice = draw_speaker(config.seed, numbers[index % len(numbers)])
     random = keyed_rng("spoken", config.seed, part, index)
     count = random.integers(config.min_words, config.max_words, endpoint=True)
     words = [config.words[number] for number in random.integers(len(config.words), size=count)]
     signal, edges = say(words, voice, config.sample_rate, config.snr, random)
-    utterance = Utterance(
-        audio=place_of("spoken", part, index),
-        text=" ".join(words),
-        speaker=voice.name,
-        words=timed(words, edges, config.sample_rate),
-    )
-    return utterance, within_range(signal)
+    audio = audio_path("spoken", part, index)
+    return make_recording(audio, voice.name, words, edges, signal, config.sample_rate)
 
 
-def speak(config: SpeechConfig, part: Part) -> Iterator[Recording]:
+def speak_all(config: SpeechConfig, part: Part) -> Iterator[Recording]:
     """Generate all utterances of a part."""
-    return (spoken(config, part, index) for index in range(part_sizes(config.utterances)[part]))
+    return (speak(config, part, index) for index in range(part_sizes(config.utterances)[part]))
 
 
-def write_speech(config: SpeechConfig, folder: Path) -> RecordedFiles:
-    """Write all parts, one utterance at a time."""
-    parts = {part: speak(config, part) for part in part_sizes(config.utterances)}
+def write_speech(config: SpeechConfig, folder: Path) -> list[Path]:
+    """Write all parts, one utterance at a time, and return the paths of the manifests."""
+    parts = {part: speak_all(config, part) for part in part_sizes(config.utterances)}
     return write_recorded(parts, folder, name="spoken", rate=config.sample_rate)
 
 
@@ -168,14 +162,7 @@ class Speaker(NamedTuple):
     tilt: float  # decibels per octave
 
 
-class SpokenSignal(NamedTuple):
-    """A signal, and the samples at which each word starts and ends."""
-
-    signal: Signal
-    edges: list[tuple[int, int]]
-
-
-def speaker(seed: int, number: int) -> Speaker:
+def draw_speaker(seed: int, number: int) -> Speaker:
     """Return a voice; high voices tend to have short vocal tracts."""
     random = keyed_rng("speaker", seed, number)
     height, own = random.uniform(-1.0, 1.0), random.uniform(-0.4, 0.4)
@@ -190,9 +177,9 @@ def speaker(seed: int, number: int) -> Speaker:
 
 
 def say(
-    words: Sequence[str], voice: Speaker, rate: int, noise: float, random: np.random.Generator
-) -> SpokenSignal:
-    """Synthesize words with pauses, and white noise at a signal-to-noise ratio of `noise` dB."""
+    words: Sequence[str], voice: Speaker, rate: int, snr: float, random: np.random.Generator
+) -> tuple[Signal, list[tuple[int, int]]]:
+    """Return words with pauses and white noise, and the samples at which words start and end."""
     knots, edges, size = _plan(words, voice, rate, random)
     samples, times = np.arange(size), knots[0]
     gain, voicing = (np.interp(samples, times, knots[row]) for row in (1, 2))
@@ -203,8 +190,8 @@ def say(
     sound = gain * _resonate(source, knots, voice.tilt, rate)
     power = np.mean(np.concatenate([sound[start:end] for start, end in edges]) ** 2)
     sound *= 10 ** (voice.level / 20) / np.sqrt(power)
-    sound += 10 ** ((voice.level - noise) / 20) * random.standard_normal(size)
-    return SpokenSignal(sound.astype(np.float32), edges)
+    sound += 10 ** ((voice.level - snr) / 20) * random.standard_normal(size)
+    return sound.astype(np.float32), edges
 
 
 def _plan(
