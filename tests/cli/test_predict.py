@@ -14,6 +14,7 @@ import zstandard
 
 from command_line import Cli
 from harken.decode.search import SearchConfig
+from harken.measure.scored_answers import ScoredAnswers
 from harken.run import Run
 from harken.tasks.answer import AnswerTask
 from harken.tasks.prediction import Prediction, RankedOutput

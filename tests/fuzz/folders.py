@@ -16,7 +16,7 @@ from fuzz.mutators import json_text, mutate_bytes, mutate_lines, mutate_tree
 from fuzz.tokenizer_files import tokenizers
 from harken.cli.main import main
 from harken.foreign import load_huggingface
-from harken.models.huggingface import WEIGHT_MAPS
+from harken.models.huggingface import ARCHITECTURES
 from harken.models.huggingface_files import Settings
 from harken.pipeline import train
 from harken.recipe import load_recipe
@@ -72,11 +72,11 @@ def make_huggingface(folder: Path) -> dict[str, Path]:
         own = folder / family
         own.mkdir(parents=True)
         (own / "config.json").write_text(json.dumps(config))
-        plan = WEIGHT_MAPS[family](Settings.of(own / "config.json"))
-        weights = {
-            source.name: torch.randn(source.shape, generator=generator)
-            for _, source in plan.renaming
-        }
+        architecture = ARCHITECTURES[family]
+        model_config = architecture.read_config(Settings(own, config))
+        sources = dict(architecture.sources(model_config, config["vocab_size"])).values()
+        shapes = {source.name: source.shape for source in sources}
+        weights = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
         save_file(weights, own / "model.safetensors")
         (own / "tokenizer.json").write_text(tokenizers()[family])
         found[family] = own

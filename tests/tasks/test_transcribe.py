@@ -16,6 +16,7 @@ from harken.errors import DataWarning, UserError
 from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.manifest import read_utterances, write_manifest
 from harken.models.recognizer import BLANK
+from harken.pipeline import train
 from harken.recipe import TASKS, Recipe
 from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
@@ -104,7 +105,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("taught")
     words = ("yes", "no")
     made = SpeechConfig(utterances=60, min_words=1, max_words=2, words=words, speakers=3, seed=1)
-    train, *_ = write_speech(made, folder)
+    manifest, *_ = write_speech(made, folder)
     sets = (
         CONFORMER,
         "training.speech.steps=220",
@@ -114,7 +115,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "training.speech.speeds=[1.0]",
         "training.speech.spec_augment.time_masks=0",
         "training.speech.spec_augment.frequency_masks=0",
-        f"data.dev={train}",
+        f"data.dev={manifest}",
     )
     return train(recipe(folder, *sets), folder / "run")
 

@@ -24,7 +24,7 @@ from harken.training.loop import MicroBatch, StageConfig
 CHARACTERS = 360  # 256 bytes, 4 special symbols and about a hundred characters
 WORDS = 20_000  # distinct words if the recipe sets no limit
 TAGS = 17  # of Universal Dependencies
-LIMITS = ("max_frames", "max_source", "max_target", "length")  # attributes of models
+LIMITS = ("max_frames", "max_source", "max_target", "max_length")  # attributes of models
 WIDTHS = {"width", "hidden", "embedding_width", "inner", "head_width", "key_width"}
 COUNTS = ("parameters", "forward", "step", "traffic", "held", "kept", "peak")
 # Sizes at which a letter is traced, the last one for the check; those of J and V are multiples of

@@ -165,11 +165,13 @@ class Sample:
         with np.errstate(divide="ignore", invalid="ignore"):
             center = float(self.link.forward(np.array([value]))[0])
             scaled = self.link.forward(replicates)
+        if not math.isfinite(center):
+            return None, None
         if not np.isfinite(scaled).all():
             # The link is infinite without an example that has all the errors; linearize it instead.
             scaled = self.link.slope(value) * replicates
         half_width = jackknife_half_width(scaled, counts[:, -1:] if self.averaged else counts)
-        if not math.isfinite(center) or not half_width > 0:
+        if not half_width > 0:
             return None, None
         try:
             return self.link.inverse(center - half_width), self.link.inverse(center + half_width)

@@ -36,6 +36,8 @@ from harken.inspection.search_attention import forced_cross_attention
 from harken.measure.edit_distance import (
     EditOp,
     align_texts,
+    count_edits,
+    edits_by_speaker,
     transcription_samples,
 )
 from harken.measure.interval import share
