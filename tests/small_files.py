@@ -1,5 +1,7 @@
 """A small data file for every task, and the overrides that make its model small."""
 
+import json
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,41 @@ def error_of(call: Callable[..., object], *arguments: Any, **options: Any) -> Us
     return caught.value
 
 
+def peak_memory(call: Callable[..., object], *arguments: Any, **options: Any) -> int:
+    """Return the bytes that Python and numpy allocate at once during a call."""
+    tracemalloc.start()
+    try:
+        call(*arguments, **options)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def write_lines(folder: Path, *lines: object, name: str = "train.jsonl") -> Path:
+    """Write texts, and other objects as JSON, one per line."""
+    path = folder / name
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    path.write_text("\n".join(texts), encoding="utf-8")
+    return path
+
+
+def write_bytes(folder: Path, content: bytes, name: str) -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
 def write_empty(folder: Path, *names: str) -> Path:
     """Create empty files, for readers that only check that a file exists."""
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"")
     return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def sentence(number: int) -> str:

@@ -3,14 +3,14 @@
 import io
 import struct
 import zlib
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 from PIL import Image
 
 from harken.errors import UserError
 from harken.formats.image_file import ADAM7, decode_image
-from small_files import error_of
+from small_files import error_of, write_bytes
 
 KINDS = ("PNG", "JPEG", "GIF", "BMP", "WEBP")
 LOSSLESS = {"PNG": {}, "BMP": {}, "WEBP": {"lossless": True}}
@@ -41,10 +41,7 @@ def resaved(kind: str, mark: bytes, distance: int, value: bytes) -> bytes:
     return content[:offset] + value + content[offset + len(value) :]
 
 
-def saved(folder: Path, content: bytes, name: str = "image.png") -> Path:
-    path = folder / name
-    path.write_bytes(content)
-    return path
+saved = partial(write_bytes, name="image.png")
 
 
 def decoded(content: bytes, channels: int = 3, **options: object) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Small audio files, and their samples as libsndfile alone decodes them."""
 
 import io
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import soundfile
@@ -9,7 +9,7 @@ import soundfile
 from fuzz.media import SOUNDS
 from harken.errors import UserError
 from harken.formats.sound import read_sound_stream
-from small_files import error_of
+from small_files import error_of, write_bytes
 
 RATE = 16_000
 KINDS = {**SOUNDS, "NIST ulaw": ("NIST", "ULAW")}
@@ -30,10 +30,7 @@ def packed(samples: np.ndarray, rate: int = RATE, kind: str = "WAV", coding: str
     return file.getvalue()
 
 
-def saved(folder: Path, content: bytes, name: str = "sound.wav") -> Path:
-    path = folder / name
-    path.write_bytes(content)
-    return path
+saved = partial(write_bytes, name="sound.wav")
 
 
 def read(content: bytes, rate: int = RATE) -> np.ndarray:

@@ -16,6 +16,7 @@ from numpy.lib import format as npy
 
 from harken.errors import UserError
 from harken.formats.arrays import read_feature_maps, read_image_array
+from small_files import error_of
 
 N, Y, X, K = 7, 5, 3, 2
 CHANNELS = 11  # of maps
@@ -32,11 +33,10 @@ def saved(path: Path, array: np.ndarray[Any, Any]) -> Path:
 
 
 def refused(read: Callable[[Path], object], path: Path) -> UserError:
-    with pytest.raises(UserError) as caught:
-        read(path)
-    assert caught.value.message.startswith(str(path))
-    assert "expected " in caught.value.message and caught.value.fix
-    return caught.value
+    error = error_of(read, path)
+    assert error.message.startswith(str(path))
+    assert "expected " in error.message and error.fix
+    return error
 
 
 @contextmanager

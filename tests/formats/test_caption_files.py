@@ -15,14 +15,7 @@ from harken.formats.arrays import read_feature_maps
 from harken.formats.captions import KEYS, read_captions
 from harken.formats.examples import Box, CaptionedImage
 from harken.formats.image_source import load_image
-from small_files import error_of, write_empty
-
-
-def written(folder: Path, *lines: object, name: str = "train.jsonl") -> Path:
-    path = folder / name
-    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
-    path.write_text("\n".join(texts), encoding="utf-8")
-    return path
+from small_files import error_of, write_empty, write_lines
 
 
 def caption_error(path: Path, **options: Any) -> UserError:
@@ -37,7 +30,7 @@ CAPTIONED = {"image": "a.png", "caption": "x"}
 
 def test_json_lines_with_files(tmp_path: Path) -> None:
     write_empty(tmp_path, "a.png", "b/ö.jpg")
-    path = written(
+    path = write_lines(
         tmp_path,
         "\ufeff" + json.dumps({"image": "a.png", "caption": " Grüße, 你好 "}, ensure_ascii=False),
         "",
@@ -65,7 +58,7 @@ def test_json_lines_with_files(tmp_path: Path) -> None:
     ],
 )
 def test_json_lines_with_rows(tmp_path: Path, lines: list[object], rows: list[int]) -> None:
-    path = written(tmp_path, *lines)
+    path = write_lines(tmp_path, *lines)
     for count in (None, max(rows) + 1):
         assert [example.image for example in read_captions(path, rows=count)] == rows
     error = caption_error(path, rows=max(rows))
@@ -102,7 +95,7 @@ def test_json_lines_with_rows(tmp_path: Path, lines: list[object], rows: list[in
 )
 def test_wrong_json_lines(tmp_path: Path, line: object, found: str, fix: str) -> None:
     write_empty(tmp_path, "a.png")
-    path = written(tmp_path, CAPTIONED, "", line)
+    path = write_lines(tmp_path, CAPTIONED, "", line)
     error = caption_error(path)
     assert error.message.startswith(f"{path}:3: ") and found in error.message
     assert fix in error.fix
@@ -112,7 +105,7 @@ def test_wrong_json_lines(tmp_path: Path, line: object, found: str, fix: str) ->
     "index", ["-1", "2.0", "true", '"2"', "[2]", "NaN", "1e999", "9" * 5000, "-Infinity"]
 )
 def test_invalid_indices(tmp_path: Path, index: str) -> None:
-    path = written(
+    path = write_lines(
         tmp_path, '{"caption": "x", "index": 0}', f'{{"caption": "x", "index": {index}}}'
     )
     assert caption_error(path).message.startswith(f"{path}:2: ")
@@ -135,10 +128,10 @@ def test_invalid_indices(tmp_path: Path, index: str) -> None:
     ],
 )
 def test_invalid_boxes(tmp_path: Path, boxes: str, found: str) -> None:
-    path = written(tmp_path, f'{{"caption": "two ducks", "boxes_xywh": {boxes}}}')
+    path = write_lines(tmp_path, f'{{"caption": "two ducks", "boxes_xywh": {boxes}}}')
     message = caption_error(path).message
     assert message.startswith(f"{path}:1: ") and found in message
-    path = written(tmp_path, {"captions": ["two", "a pair"], "boxes_xywh": [[1, 2, 3, 4]]})
+    path = write_lines(tmp_path, {"captions": ["two", "a pair"], "boxes_xywh": [[1, 2, 3, 4]]})
     assert "1 boxes and captions of [1, 2] words" in caption_error(path).message
 
 
@@ -147,7 +140,7 @@ def test_deeply_nested_values(tmp_path: Path, key: str) -> None:
     for depth in (10, 300, *range(800, 1000, 3), 5000):
         fields = {"caption": '"x"', key: "[" * depth + "]" * depth}
         line = ", ".join(f'"{name}": {value}' for name, value in fields.items())
-        caption_error(written(tmp_path, f"{{{line}}}"))
+        caption_error(write_lines(tmp_path, f"{{{line}}}"))
 
 
 # --- tables and tokens
@@ -155,7 +148,7 @@ def test_deeply_nested_values(tmp_path: Path, key: str) -> None:
 
 def test_a_table(tmp_path: Path) -> None:
     write_empty(tmp_path, "a.png", "b c.png")
-    path = written(
+    path = write_lines(
         tmp_path, "a.png\ttwo ducks\r", "b c.png\t x#1 ", "", "a.png\ta pair", name="train.tsv"
     )
     expected = [
@@ -173,7 +166,7 @@ TOKENS = ("b.jpg#0\tx .", "a.jpg#0\ty", "a.jpg#1\tz", "c.jpg.1#0\tw")
 
 def test_tokens(tmp_path: Path) -> None:
     write_empty(tmp_path / "images", "a.jpg", "b.jpg", "c.jpg.1")
-    path = written(tmp_path, *TOKENS, name="token.txt")
+    path = write_lines(tmp_path, *TOKENS, name="token.txt")
     folder = tmp_path / "images"
     everything = [
         CaptionedImage(folder / "b.jpg", ("x .",)),
@@ -181,15 +174,15 @@ def test_tokens(tmp_path: Path) -> None:
         CaptionedImage(folder / "c.jpg.1", ("w",)),
     ]
     assert read_captions(path, folder=folder) == everything
-    listed = written(tmp_path, "a.jpg", "b.jpg ", name="list.txt")
+    listed = write_lines(tmp_path, "a.jpg", "b.jpg ", name="list.txt")
     chosen = read_captions(path, folder=folder, listed=listed)
     assert chosen == [everything[1], everything[0]]
 
 
 def test_rows_by_name(tmp_path: Path) -> None:
-    path = written(tmp_path, *TOKENS, name="token.txt")
-    names = written(tmp_path, "q.jpg", "a.jpg", "", "b.jpg", name="names.txt")
-    listed = written(tmp_path, "b.jpg", "a.jpg", name="list.txt")
+    path = write_lines(tmp_path, *TOKENS, name="token.txt")
+    names = write_lines(tmp_path, "q.jpg", "a.jpg", "", "b.jpg", name="names.txt")
+    listed = write_lines(tmp_path, "b.jpg", "a.jpg", name="list.txt")
     assert read_captions(path, names=names, listed=listed, rows=4) == [
         CaptionedImage(3, ("x .",)),
         CaptionedImage(1, ("y", "z")),
@@ -201,16 +194,16 @@ def test_rows_by_name(tmp_path: Path) -> None:
 
 
 def test_wrong_lists(tmp_path: Path) -> None:
-    path = written(tmp_path, *TOKENS, name="token.txt")
-    names = written(tmp_path, "a.jpg", "b.jpg", name="names.txt")
-    listed = written(tmp_path, "b.jpg", "", "d.jpg", name="list.txt")
+    path = write_lines(tmp_path, *TOKENS, name="token.txt")
+    names = write_lines(tmp_path, "a.jpg", "b.jpg", name="names.txt")
+    listed = write_lines(tmp_path, "b.jpg", "", "d.jpg", name="list.txt")
     error = caption_error(path, names=names, listed=listed)
     assert error.message == f"{listed}:3: expected the name of an image with a caption, got 'd.jpg'"
-    twice = written(tmp_path, "b.jpg", "a.jpg", "b.jpg", name="twice.txt")
+    twice = write_lines(tmp_path, "b.jpg", "a.jpg", "b.jpg", name="twice.txt")
     for options in ({"names": twice}, {"names": names, "listed": twice}):
         error = caption_error(path, **options)
         assert error.message.startswith(f"{twice}:3: 'b.jpg' again")
-    lines = written(tmp_path, {"caption": "x"})
+    lines = write_lines(tmp_path, {"caption": "x"})
     for options in ({"names": names}, {"listed": listed}):
         assert (
             "expected either JSON lines or the names in" in caption_error(lines, **options).message
@@ -236,7 +229,7 @@ def test_wrong_lists(tmp_path: Path) -> None:
 )
 def test_wrong_lines_of_tables(tmp_path: Path, lines: list[str], found: str, fix: str) -> None:
     write_empty(tmp_path, "a.png")
-    path = written(tmp_path, *lines, name="train.txt")
+    path = write_lines(tmp_path, *lines, name="train.txt")
     error = caption_error(path)
     assert error.message.startswith(f"{path}:{found}")
     assert fix in error.fix
@@ -244,7 +237,7 @@ def test_wrong_lines_of_tables(tmp_path: Path, lines: list[str], found: str, fix
 
 def test_long_lines_are_rejected_in_linear_time(tmp_path: Path) -> None:
     long = "#1" * 2**19 + "\t" + "x " * 2**19
-    path = written(tmp_path, "a.png#0\tx", long + "\ty", name="train.txt")
+    path = write_lines(tmp_path, "a.png#0\tx", long + "\ty", name="train.txt")
     assert caption_error(path).message.startswith(f"{path}:2: ")
 
 
@@ -265,17 +258,17 @@ def coco(**changes: Any) -> dict[str, Any]:
 
 def test_coco(tmp_path: Path) -> None:
     write_empty(tmp_path / "train2014", "a.jpg", "b.jpg")
-    path = written(tmp_path / "train2014", json.dumps(coco(), indent=1), name="captions.json")
+    path = write_lines(tmp_path / "train2014", json.dumps(coco(), indent=1), name="captions.json")
     folder = tmp_path / "train2014"
     everything = [
         CaptionedImage(folder / "b.jpg", ("x",)),
         CaptionedImage(folder / "a.jpg", ("two ducks", "a pair")),
     ]
     assert read_captions(path) == everything
-    elsewhere = written(tmp_path, coco(), name="captions.txt")
+    elsewhere = write_lines(tmp_path, coco(), name="captions.txt")
     assert read_captions(elsewhere, form="coco", folder=folder) == everything
-    listed = written(tmp_path, "a.jpg", name="list.txt")
-    names = written(tmp_path, "q.jpg", "a.jpg", name="names.txt")
+    listed = write_lines(tmp_path, "a.jpg", name="list.txt")
+    names = write_lines(tmp_path, "q.jpg", "a.jpg", name="names.txt")
     assert read_captions(elsewhere, form="coco", listed=listed, names=names) == [
         CaptionedImage(1, ("two ducks", "a pair"))
     ]
@@ -315,14 +308,14 @@ def test_coco(tmp_path: Path) -> None:
 )
 def test_wrong_coco_files(tmp_path: Path, document: object, found: str, fix: str) -> None:
     write_empty(tmp_path, "a.jpg", "b.jpg")
-    path = written(tmp_path, document, name="captions.json")
+    path = write_lines(tmp_path, document, name="captions.json")
     error = caption_error(path)
     assert error.message.startswith(f"{path}{found}")
     assert fix in error.fix
 
 
 def test_coco_files_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path, coco(), name="captions.json")
+    path = write_lines(tmp_path, coco(), name="captions.json")
     monkeypatch.setattr(module, "MAX_COCO", 100)
     assert "characters of JSON, got" in caption_error(path).message
 
@@ -333,7 +326,7 @@ def test_coco_files_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_missing_images_are_counted(tmp_path: Path) -> None:
     write_empty(tmp_path, "a.png")
     names = ["a.png", "b.png", "c.png", "b.png", "d\0.png", ".", "e" * 5000]
-    path = written(tmp_path, *({"image": name, "caption": "x"} for name in names))
+    path = write_lines(tmp_path, *({"image": name, "caption": "x"} for name in names))
     error = caption_error(path)
     assert error.message.startswith(f"{path}:2: image not found: {tmp_path / 'b.png'} ")
     assert "(5 of 6 files are missing)" in error.message
@@ -378,7 +371,7 @@ def test_round_trip_of_captions(
         records.append({"image" if is_file else "index": str(image) if is_file else image} | fields)
         named = folder / image if is_file else image
         expected.append(CaptionedImage(named, captions, tuple(Box(*box) for box in boxes)))
-    assert read_captions(written(folder, *records)) == expected
+    assert read_captions(write_lines(folder, *records)) == expected
 
 
 def test_numbers_of_5000_digits(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 import io
 import struct
 import time
-import tracemalloc
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from PIL import Image, ImageFile
 from harken.errors import UserError
 from harken.formats import image_file
 from harken.formats.image_file import decode_image, read_image
+from small_files import peak_memory
 from small_images import (
     COLUMNS,
     KINDS,
@@ -179,19 +180,6 @@ def test_scans_are_limited() -> None:
     assert "expected at most 100 scans" in error.message
 
 
-def peak(content: bytes) -> int:
-    """Bytes that Python, numpy and zlib took at once; a refusal is fine."""
-    tracemalloc.start()
-    try:
-        np.testing.assert_array_equal(decoded(content), noise(ROWS, COLUMNS, 3))
-    except UserError:
-        pass
-    finally:
-        size = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    return size
-
-
 def zeros(megabytes: int, before: bytes = b"") -> bytes:
     """A zlib stream of that many million zeros; packed once, as blocks may be repeated."""
     packer = zlib.compressobj(9)
@@ -214,7 +202,12 @@ def test_compressed_bombs(kind: bytes) -> None:
         bomb = chunk(kind, head + zeros(500))
         content = png(zlib.compress(rows), COLUMNS, ROWS, before=bomb)
     assert len(content) < 600_000
-    assert peak(content) < 2**23
+
+    def read_or_refuse() -> None:
+        with suppress(UserError):
+            np.testing.assert_array_equal(decoded(content), noise(ROWS, COLUMNS, 3))
+
+    assert peak_memory(read_or_refuse) < 2**23
 
 
 def test_exif_with_large_tags_takes_no_memory() -> None:
@@ -224,10 +217,8 @@ def test_exif_with_large_tags_takes_no_memory() -> None:
     tags += struct.pack(">HHIHH", 0x0112, 3, 1, 6, 0)
     exif = b"Exif\0\0MM\0*" + struct.pack(">IH", 8, len(entries) + 1) + tags
     content = packed(smooth(), "JPEG", exif=exif)
-    tracemalloc.start()
     assert decoded(content).shape == (COLUMNS, ROWS, 3)
-    assert tracemalloc.get_traced_memory()[1] < 2**20
-    tracemalloc.stop()
+    assert peak_memory(decoded, content) < 2**20
 
 
 # --- invalid files

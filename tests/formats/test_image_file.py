@@ -41,7 +41,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 def test_lossless_formats(tmp_path: Path, kind: str, shape: tuple[int, ...]) -> None:
     pixels = noise(*shape)
     # The suffix of another format: only the content counts.
-    path = saved(tmp_path, packed(pixels, kind, **LOSSLESS[kind]), "image.jpg")
+    path = saved(tmp_path, packed(pixels, kind, **LOSSLESS[kind]), name="image.jpg")
     expected = pixels if pixels.ndim == 3 else np.stack([pixels] * 3, -1)
     np.testing.assert_array_equal(read_image(path, channels=3), expected)
     assert image_size(path) == (shape[1], shape[0])

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.manifest import read_utterances, split_at_words, with_word_times, write_manifest
-from small_files import error_of, write_empty
-
-
-def manifest(folder: Path, *lines: object, name: str = "train.jsonl") -> Path:
-    path = folder / name
-    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
-    path.write_text("\n".join(texts), encoding="utf-8")
-    return path
+from small_files import error_of, write_empty, write_lines
 
 
 def manifest_error(path: Path) -> UserError:
@@ -30,7 +23,7 @@ SPOKEN = {"audio": "a.wav", "text": "x"}
 
 def test_json_lines(tmp_path: Path) -> None:
     write_empty(tmp_path, "a.wav", "b/c.flac")
-    path = manifest(
+    path = write_lines(
         tmp_path,
         "\ufeff" + json.dumps({"audio": "a.wav", "text": " Grüße, 你好 "}, ensure_ascii=False),
         "",
@@ -97,7 +90,7 @@ def test_json_lines(tmp_path: Path) -> None:
 )
 def test_wrong_json_lines(tmp_path: Path, line: object, found: str, fix: str) -> None:
     write_empty(tmp_path, "a.wav")
-    path = manifest(tmp_path, SPOKEN, "", line)
+    path = write_lines(tmp_path, SPOKEN, "", line)
     error = manifest_error(path)
     assert error.message.startswith(f"{path}:3: ") and found in error.message
     assert fix in error.fix
@@ -110,7 +103,7 @@ def test_wrong_word_times(tmp_path: Path, times: list[tuple[float, float]]) -> N
     write_empty(tmp_path, "a.wav")
     words = [{"word": "go", "start": start, "end": end} for start, end in times]
     line = {"audio": "a.wav", "text": "x", "start": 7, "end": 8, "words": words}
-    path = manifest(tmp_path, line)
+    path = write_lines(tmp_path, line)
     assert f"{path}:1: word 'go' from " in manifest_error(path).message
 
 
@@ -119,7 +112,7 @@ def test_wrong_word_times(tmp_path: Path, times: list[tuple[float, float]]) -> N
 
 def test_a_table(tmp_path: Path) -> None:
     write_empty(tmp_path, "a.wav", "b.wav")
-    path = manifest(
+    path = write_lines(
         tmp_path,
         "\ufeffend\ttext\tstart\taudio\tspeaker\r",
         "1.5\tgo on\t0.25\ta.wav\tann\r",
@@ -163,7 +156,7 @@ def test_a_table(tmp_path: Path) -> None:
 )
 def test_a_wrong_table(tmp_path: Path, lines: list[str], found: str, fix: str) -> None:
     write_empty(tmp_path, "a.wav")
-    path = manifest(tmp_path, *lines, name="train.tsv")
+    path = write_lines(tmp_path, *lines, name="train.tsv")
     error = manifest_error(path)
     assert error.message.startswith(f"{path}:{found}")
     assert fix in error.fix
@@ -176,7 +169,7 @@ def test_missing_audio_files_are_counted(tmp_path: Path) -> None:
     write_empty(tmp_path, "a.wav")
     assert "this is a folder (expected a manifest)" in manifest_error(tmp_path).message
     names = ["a.wav", "b.wav", "c.wav", "b.wav", "d\0.wav", "."]
-    path = manifest(tmp_path, *({"audio": name, "text": "x"} for name in names))
+    path = write_lines(tmp_path, *({"audio": name, "text": "x"} for name in names))
     error = manifest_error(path)
     assert error.message.startswith(f"{path}:2: audio file not found: {tmp_path / 'b.wav'}")
     assert "(4 of 5 files are missing)" in error.message
@@ -239,7 +232,7 @@ def test_paths_are_relative_to_the_manifest(
 
 
 def test_manifests_are_written_atomically(tmp_path: Path) -> None:
-    path = manifest(tmp_path, {"audio": "a.wav", "text": "old"})
+    path = write_lines(tmp_path, {"audio": "a.wav", "text": "old"})
     before = path.read_bytes()
     with pytest.raises(ValueError):
         write_manifest([Utterance(tmp_path / "a.wav", "x", end=float("nan"))], path)

@@ -9,12 +9,8 @@ import pytest
 from fuzz.media import with_checksums
 from small_sounds import KINDS, noise, packed, read, sound_error, tone
 
-# --- damaged files
-
 HOLE = 500  # bytes
 DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
-    "truncated": lambda content, middle: content[:middle],
-    "last byte missing": lambda content, middle: content[:-1],
     "hole": lambda content, middle: content[:middle] + content[middle + HOLE :],
     "zeros": lambda content, middle: content[:middle] + bytes(HOLE) + content[middle + HOLE :],
     "noise": lambda content, middle: (

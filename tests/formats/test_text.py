@@ -2,7 +2,6 @@ import gzip
 import io
 import subprocess
 import sys
-import tracemalloc
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,7 @@ from harken.formats.text import (
     read_lines,
     read_whole,
 )
-from small_files import error_of
+from small_files import error_of, peak_memory
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.compress,
@@ -201,12 +200,11 @@ def test_a_decompression_bomb_is_an_error(
     monkeypatch.setattr(text, "MAX_LINE", 2**20)
     path = tmp_path / "text"
     path.write_bytes(PACKERS[packer](b"short\n" + bytes(2**27)))
-    tracemalloc.start()
     error = error_of(all_lines, path)
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
     assert "the line is too long" in error.message or "decompress to" in error.message
-    assert most < 2**26  # half of what the archive holds, and it could hold far more
+    assert (
+        peak_memory(error_of, all_lines, path) < 2**26
+    )  # half of what the archive holds, and it could hold far more
 
 
 @pytest.mark.parametrize("packer", ["gz", "zst"])
@@ -243,12 +241,7 @@ def test_memory_does_not_grow_with_an_archive(tmp_path: Path) -> None:
         path.write_bytes(
             PACKERS[packer](b"".join(b"%0100d\n" % (7**60 * number) for number in range(lines)))
         )
-        tracemalloc.start()
-        count = sum(1 for _ in read_lines(path))
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert count == lines
-        return most
+        return peak_memory(lambda: sum(1 for _ in read_lines(path)))
 
     for packer in ("gz", "zst"):
         assert peak(20_000, packer) < peak(2000, packer) + 2**19  # of 2 MiB of text

@@ -15,6 +15,7 @@ from harken.synthetic.phrasings import PLACE_STEMS
 from harken.synthetic.scenes import ScenesConfig
 from harken.synthetic.sentences import SentencesConfig
 from harken.synthetic.speech import MAX_WORDS, SpeechConfig
+from small_files import contents
 
 
 class Generator(NamedTuple):
@@ -41,11 +42,6 @@ GENERATORS = {
 @pytest.fixture(params=GENERATORS)
 def write(request: pytest.FixtureRequest) -> Generator:
     return GENERATORS[request.param]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def test_a_seed_determines_all_bytes_and_old_files_are_replaced(

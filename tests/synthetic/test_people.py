@@ -1,5 +1,4 @@
 import re
-import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from datetime import date
@@ -25,6 +24,7 @@ from harken.synthetic.people import (
     write_people,
 )
 from harken.synthetic.phrasings import BIRTH, FACTS, FIRST_NAMES, LAST_NAMES, PLACE_STEMS
+from small_files import peak_memory
 
 seeds = st.integers(-(2**63), 2**63)
 
@@ -342,15 +342,10 @@ def test_rounds_keep_biographies_apart_and_change_neighbors(tmp_path: Path) -> N
 
 
 def test_memory_does_not_grow_with_people(tmp_path: Path) -> None:
-    def peak(people: int) -> int:
-        tracemalloc.start()
-        write_people(PeopleConfig(people=people), tmp_path)
-        _, size = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return size
-
-    # The names of 3,500 people would take 240 KiB.
-    assert peak(4_000) < peak(500) + 2**17
+    few, many = (
+        peak_memory(write_people, PeopleConfig(people=people), tmp_path) for people in (500, 4_000)
+    )
+    assert many < few + 2**17  # the names of 3,500 people would take 240 KiB
 
 
 @pytest.mark.parametrize("facts", [1, 3, 6])

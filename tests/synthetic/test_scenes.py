@@ -1,5 +1,4 @@
 import json
-import tracemalloc
 from collections import Counter
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -25,6 +24,7 @@ from harken.synthetic.scenes import (
     paint,
     write_scenes,
 )
+from small_files import contents, peak_memory
 
 seeds = st.integers(-(2**63), 2**63)
 
@@ -208,11 +208,6 @@ def test_words_are_predictable_from_their_boxes(size: int, accuracy: float) -> N
 # --- files
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("d") / "new"
@@ -268,12 +263,8 @@ def test_other_files_are_not_replaced(tmp_path: Path, name: str) -> None:
 
 
 def test_memory_holds_one_scene_at_a_time(tmp_path: Path) -> None:
-    def peak(count: int) -> int:
-        tracemalloc.start()
-        write_scenes(ScenesConfig(scenes=count, size=101, noise=0.0), tmp_path)
-        size = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return size
-
-    peak(3)  # what is imported on the way
-    assert peak(47) < peak(7) + 2**18  # forty pictures would take 1.2 MiB
+    _, few, many = (  # the first call imports modules
+        peak_memory(write_scenes, ScenesConfig(scenes=count, size=101, noise=0.0), tmp_path)
+        for count in (3, 7, 47)
+    )
+    assert many < few + 2**18  # forty pictures would take 1.2 MiB

@@ -1,5 +1,4 @@
 import re
-import tracemalloc
 from collections import Counter, defaultdict
 from itertools import pairwise, product
 from pathlib import Path
@@ -22,6 +21,7 @@ from harken.synthetic.sentences import (
     sentence,
     write_sentences,
 )
+from small_files import peak_memory
 
 PARTS: tuple[Part, ...] = ("train", "dev", "test")
 seeds = st.integers(-(2**63), 2**63)
@@ -369,18 +369,15 @@ def test_no_part_is_empty(tmp_path: Path, sentences: int, sizes: tuple[int, int,
 def test_memory_does_not_grow_with_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def peak(count: int) -> int:
-        tracemalloc.start()
-        write_sentences(SentencesConfig(sentences=count), tmp_path)
-        size = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return size
-
     # Drawing is slow under tracemalloc, so long words replace the sentences.
     monkeypatch.setattr(
         grammar, "sentence", lambda config, part, index: Phrase((f"{index:03000}",), ("X",), ("",))
     )
-    assert peak(700) < peak(200) + 2**18  # five hundred would take 1.5 MiB
+    few, many = (
+        peak_memory(write_sentences, SentencesConfig(sentences=count), tmp_path)
+        for count in (200, 700)
+    )
+    assert many < few + 2**18  # five hundred would take 1.5 MiB
 
 
 def test_the_command_names_what_it_wrote(

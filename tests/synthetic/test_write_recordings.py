@@ -1,4 +1,3 @@
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from harken.synthetic.recordings import (
     write_recorded,
     write_wav,
 )
+from small_files import peak_memory
 
 RATE = 7919
 
@@ -113,11 +113,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_memory_holds_one_sound_at_a_time(tmp_path: Path) -> None:
     def peak(count: int) -> int:
-        tracemalloc.start()
-        write_recorded({"train": made("train", count, 2**16)}, tmp_path, name="made", rate=RATE)
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return most
+        parts = {"train": made("train", count, 2**16)}
+        return peak_memory(write_recorded, parts, tmp_path, name="made", rate=RATE)
 
     peak(1)  # what is imported on the way
     assert peak(23) < peak(3) + 2**17  # twenty sounds would take 5 MiB
