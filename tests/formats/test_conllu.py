@@ -68,19 +68,13 @@ def test_line_ends(tmp_path: Path, mark: str, end: str, tail: str) -> None:
     assert read_conllu(written(tmp_path, text.replace("\n", end))) == [FIRST, SECOND]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("שלום", "עולם", "שָׁלוֹם"),
-        ("مَرْحَبًا", "بالعالم", "لا", "\u200fاً"),
-        tuple(unicodedata.normalize("NFC", "é ǘ å").split()),
-        tuple(unicodedata.normalize("NFD", "é ǘ å").split()),
-        ("a\u2028b", "\u00a0", "x\u200d", "\u3000", " y ", "_", "#", '"', "ﬁ", "\x1c"),
-        ("👩\u200d👩\u200d👧", "क्षि", "한글"),
-    ],
-)
 @pytest.mark.parametrize("two", [False, True])
-def test_words_are_unchanged(tmp_path: Path, words: tuple[str, ...], two: bool) -> None:
+def test_words_are_unchanged(tmp_path: Path, two: bool) -> None:
+    words = (
+        *("שלום", "שָׁלוֹם", "مَرْحَبًا", "لا", "\u200fاً", "👩\u200d👩\u200d👧", "क्षि", "한글", "ﬁ"),
+        *(unicodedata.normalize(form, "é ǘ å") for form in ("NFC", "NFD")),
+        *("a\u2028b", "\u00a0", "x\u200d", "\u3000", " y ", "_", "#", '"', "\x1c"),
+    )
     rows = [f"{word}\tX" if two else row(n, word) for n, word in enumerate(words, start=1)]
     (sentence,) = read_conllu(written(tmp_path, "\n".join(rows)))
     assert sentence.words == words

@@ -61,11 +61,7 @@ def test_json_lines(tmp_path: Path) -> None:
         ("[" * 100_000, "'[[[", "formats.md#speech"),
         ('["a.wav", "x"]', "expected a JSON object, got", "formats.md#speech"),
         ('{"audio": "a.wav", "text": "x", "text": "y"}', '\'{"audio"', "formats.md#speech"),
-        (
-            {"audio": "a.wav", "txet": "x"},
-            "unknown key 'txet' (expected audio",
-            "did you mean 'text'?",
-        ),
+        ({"audio": "a.wav", "txet": "x"}, "unknown key 'txet' (expected audio", "mean 'text'?"),
         (SPOKEN | {"lang": "en"}, "unknown key 'lang'", "remove it"),
         ({"audio": "a.wav"}, "missing key 'text'", "add 'text'"),
         ({"text": "x"}, "missing key 'audio'", "add 'audio'"),
@@ -134,23 +130,11 @@ def test_a_table(tmp_path: Path) -> None:
         (["audio\ttext\tqqq"], "1: unknown key 'qqq' (expected audio, text, speaker", "remove it"),
         (["audio\tspeaker"], "1: missing key 'text'", "add 'text'"),
         (["audio\ttext\ttext"], "1: duplicate column", "remove one"),
-        (
-            ["audio\ttext", "a.wav\tx\ty"],
-            "2: expected 2 tab-separated cells, as in the first line, got 3",
-            "put a tab",
-        ),
+        (["audio\ttext", "a.wav\tx\ty"], "2: expected 2 tab-separated cells, as in the", "a tab"),
         (["audio\ttext", "a.wav x"], "2: expected 2 tab-separated cells", "put a tab"),
         (["audio\ttext", "a.wav\t "], "2: missing key 'text'", "add 'text'"),
-        (
-            ["audio\ttext\tend", "a.wav\tx\t1,5"],
-            "2: wrong value of 'end' (expected seconds",
-            "correct",
-        ),
-        (
-            ["audio\ttext\tend", "a.wav\tx\tnan"],
-            "2: expected 0 <= start < end, got 0.0 and nan",
-            "seconds",
-        ),
+        (["audio\ttext\tend", "a.wav\tx\t1,5"], "2: wrong value of 'end' (expected", "correct"),
+        (["audio\ttext\tend", "a.wav\tx\tnan"], "2: expected 0 <= start < end, got", "seconds"),
         (["audio\ttext"], " no examples", "complete"),
     ],
 )
@@ -225,10 +209,8 @@ def test_paths_are_relative_to_the_manifest(
     write_manifest(written, path)
     lines = [json.loads(line)["audio"] for line in path.read_text().splitlines()]
     assert lines == ["../sounds/a.wav", "sub/b.wav", "d.wav"]
-    assert [
-        ours.audio.samefile(theirs.audio)
-        for ours, theirs in zip(read_utterances(path), written, strict=True)
-    ] == [True] * 3
+    for ours, theirs in zip(read_utterances(path), written, strict=True):
+        assert ours.audio.samefile(theirs.audio)
 
 
 def test_manifests_are_written_atomically(tmp_path: Path) -> None:

@@ -166,6 +166,8 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
     path = folder(tmp_path, BESIDE)
     assert "folder not found" in folder_error(path / "c").message
     assert "folder not found" in folder_error(path / "a.wav").message
+    (path / "nothing").mkdir()
+    assert "expected a folder of Kaldi" in folder_error(path / "nothing").message
     assert "--pattern" in folder_error(folder(path / "empty", {"a.wav": ""})).fix
 
 
