@@ -65,13 +65,8 @@ def decibels_over(signal: Signal, added: Signal) -> float:
     [
         ("quiet", QUIET),
         ("quiet:20", Condition("quiet", 20.0)),
-        ("noise:10", Condition("noise", 10.0)),
         ("noise:-5.5", Condition("noise", -5.5)),
-        ("pink:5", Condition("pink", 5.0)),
-        ("babble:0", Condition("babble", 0.0)),
-        ("talker:5", Condition("talker", 5.0)),
         ("reverb:0.4", Condition("reverb", 0.4)),
-        ("references:0.1", Condition("references", 0.1)),
     ],
 )
 def test_notation_of_conditions(text: str, condition: Condition) -> None:
@@ -116,10 +111,8 @@ def test_length_and_words_are_unchanged(text: str) -> None:
     signals, utterances = apply_condition(parse_condition(text), SIGNALS, UTTERANCES, RATE, 3)
     assert utterances == UTTERANCES
     for before, after in zip(SIGNALS, signals, strict=True):
-        assert after.shape == before.shape
-        assert after.dtype == np.float32
-        assert np.isfinite(after).all()
-        assert np.abs(after).max() <= 1
+        assert (after.shape, after.dtype) == (before.shape, np.float32)
+        assert np.abs(after).max() <= 1  # which NaN is not
         assert not np.array_equal(before, after)
 
 
@@ -152,11 +145,10 @@ def test_a_silent_utterance_is_unchanged(text: str, size: int) -> None:
 @pytest.mark.parametrize("text", EVERY)
 def test_a_signal_of_one_sample(text: str) -> None:
     short = np.array([0.1], dtype=np.float32)
-    signals = apply_condition(parse_condition(text), [short, SIGNALS[0]], UTTERANCES[:2], RATE, 3)[
-        0
-    ]
-    assert signals[0].shape == (1,)
-    assert np.isfinite(signals[0]).all()
+    whole = RecordingSet([short, SIGNALS[0]], UTTERANCES[:2], RATE, 3)
+    signal, _ = change_recording(parse_condition(text), whole, 0)
+    assert signal.shape == (1,)
+    assert np.isfinite(signal).all()
 
 
 def test_quiet_changes_the_level_alone() -> None:

@@ -127,33 +127,16 @@ def test_reverberation_is_a_convolution(length: int, echoes: int, seed: int) -> 
 SPEECH_RATE = 16000
 
 
-def pitch(signal: np.ndarray) -> float:
-    """Return the loudest frequency in Hz, interpolated by a parabola."""
-    spectrum = np.log(np.abs(np.fft.rfft(signal * np.hanning(len(signal)))))
-    peak = int(spectrum.argmax())
-    left, middle, right = spectrum[peak - 1 : peak + 2]
-    return (peak + 0.5 * (left - right) / (left - 2 * middle + right)) * SPEECH_RATE / len(signal)
-
-
 @pytest.mark.parametrize("factor", [0.9, 1.1, 0.5, 1.37])
-def test_pitch_changes_by_the_factor(factor: float) -> None:
-    at = np.arange(SPEECH_RATE) / SPEECH_RATE
-    tone = (0.5 * np.sin(2 * np.pi * 443 * at)).astype(np.float32)
-    changed = change_speed(tone, SPEECH_RATE, factor)
-    assert changed.dtype == np.float32
-    assert pitch(tone) == pytest.approx(443, abs=0.05)
-    assert pitch(changed) == pytest.approx(443 * factor, rel=2e-4)
-
-
-@pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_times_change_by_the_factor(factor: float) -> None:
-    """The result is s(factor * t), with the same amplitude."""
+    """The result is s(factor * t), so the pitch changes by the factor and the amplitude stays."""
     at = np.arange(8009) / SPEECH_RATE
 
     def click(time: np.ndarray) -> np.ndarray:
         return np.exp(-(((time - 0.21) / 0.002) ** 2)).astype(np.float32)
 
     changed = change_speed(click(at), SPEECH_RATE, factor)
+    assert changed.dtype == np.float32
     expected = click(factor * np.arange(len(changed)) / SPEECH_RATE)
     np.testing.assert_allclose(changed, expected, atol=1e-3)
 

@@ -34,11 +34,6 @@ def test_values_equal_those_of_hugging_face(channels: int) -> None:
         np.testing.assert_allclose(number, theirs, rtol=0, atol=1e-6)
 
 
-def test_black_gray_and_white_by_hand() -> None:
-    images = np.array([0, 51, 255], dtype=np.uint8).reshape(1, 1, 3, 1)
-    assert PixelsConfig().encode(images).flatten().tolist() == pytest.approx([-1.0, -0.6, 1.0])
-
-
 def test_read_only_images_are_copied() -> None:
     images = random_images(3)
     images.flags.writeable = False

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.formats.examples import Question
-from harken.formats.split import hold_out, part_sizes
+from harken.formats.split import hold_out
 
 
 def numbered(count: int) -> list[str]:
@@ -58,8 +58,3 @@ def test_the_split_never_changes() -> None:
 def test_equal_lines_cannot_be_split(lines: list[str]) -> None:
     with pytest.raises(UserError, match=f"at least 2 distinct examples .* got {len(set(lines))}"):
         hold_out(lines, 0.5, 0, key=str)
-
-
-def test_part_sizes() -> None:
-    assert part_sizes(109) == {"train": 89, "dev": 10, "test": 10}
-    assert part_sizes(3) == {"train": 1, "dev": 1, "test": 1}
