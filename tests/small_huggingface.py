@@ -57,9 +57,10 @@ def change_weights(folder: Path, alter: Callable[[Weights], object]) -> None:
     save_file(weights, folder / "model.safetensors")
 
 
-def write_folder(folder: Path, family: str) -> Path:
+def write_folder(folder: Path, family: str, **settings: Any) -> Path:
     """Write a folder of this model type, with random weights."""
-    config, architecture = {"model_type": family, **SIZES[family]}, ARCHITECTURES[family]
+    config = {"model_type": family, **SIZES[family], **settings}
+    architecture = ARCHITECTURES[family]
     model_config = architecture.read_config(Settings(folder, config))
     generator = torch.Generator().manual_seed(1)
     sources = dict(architecture.sources(model_config, config["vocab_size"])).values()

@@ -10,53 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from fuzz.mutators import json_text, mutate_bytes, mutate_lines, mutate_tree
 from fuzz.tokenizer_files import tokenizers
 from harken.cli.main import main
 from harken.foreign import load_huggingface
-from harken.models.huggingface import ARCHITECTURES
-from harken.models.huggingface_files import Settings
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.training.checkpoint import write_digests
 from harken.training.signals import Interrupted
+from small_huggingface import write_folder
 
-SIZES = {
-    "vocab_size": 300,
-    "hidden_size": 12,
-    "intermediate_size": 10,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 40,
-}
 FAMILIES: dict[str, dict[str, Any]] = {
-    "bert": {
-        "model_type": "bert",
-        **SIZES,
-        "num_attention_heads": 3,
-        "type_vocab_size": 2,
-        "hidden_act": "gelu",
-        "layer_norm_eps": 1e-12,
-    },
+    "bert": {"max_position_embeddings": 40, "hidden_act": "gelu", "layer_norm_eps": 1e-12},
     "gpt2": {
-        "model_type": "gpt2",
-        "vocab_size": 300,
-        "n_embd": 12,
-        "n_layer": 2,
-        "n_head": 3,
-        "n_inner": 10,
         "n_positions": 40,
         "activation_function": "gelu_new",
         "layer_norm_epsilon": 1e-5,
         "architectures": ["GPT2LMHeadModel"],
     },
     "llama": {
-        "model_type": "llama",
-        **SIZES,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 3,
-        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 40,
         "rope_theta": 10000.0,
         "tie_word_embeddings": False,
     },
@@ -66,20 +40,10 @@ TEXT = "the bank of a river, or 12 ducks"
 
 def make_huggingface(folder: Path) -> dict[str, Path]:
     """A folder of each family with random weights in the names of the family."""
-    generator = torch.Generator().manual_seed(0)
     found = {}
-    for family, config in FAMILIES.items():
-        own = folder / family
-        own.mkdir(parents=True)
-        (own / "config.json").write_text(json.dumps(config))
-        architecture = ARCHITECTURES[family]
-        model_config = architecture.read_config(Settings(own, config))
-        sources = dict(architecture.sources(model_config, config["vocab_size"])).values()
-        shapes = {source.name: source.shape for source in sources}
-        weights = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
-        save_file(weights, own / "model.safetensors")
-        (own / "tokenizer.json").write_text(tokenizers()[family])
-        found[family] = own
+    for family, settings in FAMILIES.items():
+        found[family] = write_folder(folder / family, family, vocab_size=300, **settings)
+        (found[family] / "tokenizer.json").write_text(tokenizers()[family])
     return found
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -244,25 +245,23 @@ def run_conllu(folder: Path, rng: random.Random) -> None:
 
 
 def run_tsv(folder: Path, rng: random.Random) -> None:
-    path = folder / "mutant.tsv"
-    match rng.randrange(7):
-        case 0:
-            read_questions(_write(path, mutate_lines(QUESTIONS, rng), rng))
-        case 1:
-            read_pairs_tsv(_write(path, mutate_lines(QUESTIONS, rng), rng))
-        case 2:
-            read_utterances(_write(path, mutate_lines(MANIFEST_TSV, rng), rng))
-        case 3:
-            read_captions(_write(path, mutate_lines(CAPTIONS_TSV, rng), rng))
-        case 4:
-            read_captions(_write(path, mutate_lines(TOKENS_TSV, rng), rng))
-        case 5:
-            other = folder / "mutant.links"
-            pairs = read_parallel(folder / "text.txt", folder / "text.txt")
-            links = "\n".join(["1-1 2p2"] * len(pairs))
-            read_links(_write(other, mutate_lines(links, rng), rng), pairs)
-        case 6:
-            _run_kaldi(folder / "kaldi", rng)
+    readers: list[tuple[Callable[[Path], object], str]] = [
+        (read_questions, QUESTIONS),
+        (read_pairs_tsv, QUESTIONS),
+        (read_utterances, MANIFEST_TSV),
+        (read_captions, CAPTIONS_TSV),
+        (read_captions, TOKENS_TSV),
+    ]
+    choice = rng.randrange(len(readers) + 2)
+    if choice < len(readers):
+        read, good = readers[choice]
+        read(_write(folder / "mutant.tsv", mutate_lines(good, rng), rng))
+    elif choice == len(readers):
+        pairs = read_parallel(folder / "text.txt", folder / "text.txt")
+        links = "\n".join(["1-1 2p2"] * len(pairs))
+        read_links(_write(folder / "mutant.links", mutate_lines(links, rng), rng), pairs)
+    else:
+        _run_kaldi(folder / "kaldi", rng)
 
 
 def _run_kaldi(folder: Path, rng: random.Random) -> None:
@@ -273,11 +272,10 @@ def _run_kaldi(folder: Path, rng: random.Random) -> None:
         "segments": "u0 r0 0.0 0.5\nu1 r1 0 -1\n",
         "utt2spk": "u0 ann\nu1 bob\n",
     }
-    damaged = rng.choice(sorted(tables))
     for name, text in tables.items():
-        spaced = text.replace(" ", "\t") if name == damaged else text
-        content = mutate_lines(spaced, rng) if name == damaged else text.encode()
-        (folder / name).write_bytes(content)
+        (folder / name).write_text(text)
+    damaged = rng.choice(sorted(tables))
+    (folder / damaged).write_bytes(mutate_lines(tables[damaged].replace(" ", "\t"), rng))
     read_speech_folder(folder)
 
 
@@ -295,8 +293,7 @@ def run_jsonl(folder: Path, rng: random.Random) -> None:
     texts[at] = json_text(mutate_tree(objects[at], rng), rng)
     content = "\n".join(texts)
     data = content.encode("utf-8", "surrogatepass")
-    if rng.random() < 0.2:
-        data = mutate_lines(content, rng)
+    data = mutate_lines(content, rng) if rng.random() < 0.2 else data
     path = _write(folder / "mutant.jsonl", data, rng)
     if choice == 0:
         read_utterances(path)
