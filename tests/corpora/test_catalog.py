@@ -12,17 +12,13 @@ ITEMS = [item for corpus in CATALOG.values() for item in corpus.items]
 
 
 @pytest.mark.parametrize("corpus", CATALOG.values(), ids=CATALOG)
-def test_a_corpus_says_what_it_is_and_whose(corpus: Corpus) -> None:
+def test_a_corpus_is_complete_and_its_names_are_unique(corpus: Corpus) -> None:
     assert CATALOG[corpus.name] is corpus
     assert re.fullmatch(r"[a-z0-9-]+", corpus.name)
     assert corpus.title and corpus.license.name
     assert urlsplit(corpus.license.address).scheme == urlsplit(corpus.page).scheme == "https"
     assert corpus.bytes == sum(item.bytes for item in corpus.items) > 0
-
-
-@pytest.mark.parametrize("corpus", CATALOG.values(), ids=CATALOG)
-def test_the_files_of_a_corpus_do_not_meet(corpus: Corpus) -> None:
-    """Neither once stored, nor while packed, nor with the names of unfinished downloads."""
+    # Names must not collide, neither stored nor packed nor as unfinished downloads.
     names = {name for item in corpus.items for name in {item.stored, item.file}}
     unfinished = {f"{item.file}{end}" for item in corpus.items for end in (".part", ".part.from")}
     assert len({item.stored for item in corpus.items}) == len(corpus.items)

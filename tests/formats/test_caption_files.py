@@ -1,6 +1,7 @@
 import gzip
 import json
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.errors import UserError
 from harken.formats import captions as module
 from harken.formats.arrays import read_feature_maps
 from harken.formats.captions import KEYS, read_captions
@@ -17,11 +17,7 @@ from harken.formats.examples import Box, CaptionedImage
 from harken.formats.image_source import load_image
 from small_files import error_of, write_empty, write_lines
 
-
-def caption_error(path: Path, **options: Any) -> UserError:
-    return error_of(read_captions, path, **options)
-
-
+caption_error = partial(error_of, read_captions)
 IMAGE = {"image": "a.png"}
 CAPTIONED = {"image": "a.png", "caption": "x"}
 

@@ -65,11 +65,7 @@ def test_what_was_put_together_is_taken_apart(
 @pytest.mark.parametrize(
     ("pattern", "found", "fix"),
     [
-        (
-            "{txt}.wav",
-            "expected 'text' once and 'speaker' at most once, got ['txt']",
-            "did you mean 'text' by",
-        ),
+        ("{txt}.wav", "expected 'text' once and 'speaker' at most once, got", "mean 'text' by"),
         ("{speaker}.wav", "got ['speaker']", "write it like"),
         ("a.wav", "got []", "write it like"),
         ("{text}_{text}.wav", "got ['text', 'text']", "write it like"),

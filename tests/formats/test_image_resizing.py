@@ -1,6 +1,5 @@
 """Sizes against PyTorch's own antialiased bicubic filter, boxes against what was drawn in them."""
 
-import io
 from typing import get_args
 
 import numpy as np
@@ -12,6 +11,7 @@ from PIL import Image
 
 from harken.formats.examples import Box
 from harken.formats.image_file import Fit, decode_image, resized, resized_box
+from small_images import packed
 
 FITS = get_args(Fit)
 ROUNDED = 1.1  # once across and once down
@@ -92,9 +92,7 @@ def drawn(box: Box, columns: int, rows: int) -> bytes:
     pixels = np.full((rows, columns), 255, np.uint8)
     left, top = int(box.x), int(box.y)
     pixels[top : top + int(box.height), left : left + int(box.width)] = 0
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
+    return packed(pixels, "PNG")
 
 
 def within(box: Box, width: int, height: int, margin: float) -> np.ndarray:

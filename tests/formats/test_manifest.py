@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,7 @@ from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.manifest import read_utterances, split_at_words, with_word_times, write_manifest
 from small_files import error_of, write_empty, write_lines
 
-
-def manifest_error(path: Path) -> UserError:
-    return error_of(read_utterances, path)
+manifest_error = partial(error_of, read_utterances)
 
 
 SPOKEN = {"audio": "a.wav", "text": "x"}

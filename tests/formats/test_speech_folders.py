@@ -1,8 +1,8 @@
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.speech_folders import read_speech_folder
 from small_files import error_of
@@ -55,8 +55,7 @@ def folder(parent: Path, files: dict[str, str]) -> Path:
     return parent
 
 
-def folder_error(path: Path) -> UserError:
-    return error_of(read_speech_folder, path)
+folder_error = partial(error_of, read_speech_folder)
 
 
 def test_kaldi(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from PIL import Image
 
 from fuzz.mutators import HUGE, mutate_bytes, mutate_parts
 from harken.formats.arrays import read_feature_maps, read_image_array
@@ -23,6 +22,7 @@ from harken.formats.sound import (
     read_sound_stream,
     sound_seconds,
 )
+from small_images import packed
 
 SOUNDS = {
     **{kind: (kind, "PCM_16") for kind in ("WAV", "AIFF", "W64", "FLAC", "NIST")},
@@ -103,9 +103,7 @@ def read_mutated_sound(data: bytes, path: Path, rng: random.Random) -> None:
 
 def image(kind: str) -> bytes:
     pixels = np.random.default_rng(5).integers(0, 256, (13, 17, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind, **IMAGES[kind])
-    return file.getvalue()
+    return packed(pixels, kind, **IMAGES[kind])
 
 
 def mutate_image(kind: str, good: bytes, rng: random.Random) -> bytes:
