@@ -44,20 +44,8 @@ def test_two_files_are_read_line_by_line(tmp_path: Path, end: tuple[str, str]) -
     assert read_parallel(*paths) == pairs
 
 
-def test_pairs_with_a_blank_side_are_skipped_or_kept(tmp_path: Path) -> None:
-    paths = write_two(tmp_path, "a\n\nc\n \t\ne\n", "A\nB\n\n\u3000\nE\n")
-    assert read_parallel(*paths) == [Pair("a", "A"), Pair("e", "E")]
-    assert read_parallel(*paths, keep_blank=True) == [
-        Pair("a", "A"),
-        Pair("", "B"),
-        Pair("c", ""),
-        Pair(" \t", "\u3000"),
-        Pair("e", "E"),
-    ]
-
-
 # Only a line feed ends a line: Python's own splitlines would also cut at these.
-@given(st.lists(st.tuples(st.text("ab \x1c\u2028"), st.text("AB \x0b\x85")), max_size=7))
+@given(st.lists(st.tuples(st.text("ab \x1c\u2028"), st.text("AB \u3000\x85")), max_size=7))
 def test_pairs_keep_their_order(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
 ) -> None:
@@ -126,13 +114,8 @@ def test_stdin_cannot_be_both(tmp_path: Path) -> None:
 def test_a_file_of_pairs(tmp_path: Path) -> None:
     path = write_one(tmp_path, "\ufeffa duck\teine Ente\r\n\n\tB\nc\t \nd\tD")
     assert read_pairs_tsv(path) == [Pair("a duck", "eine Ente"), Pair("d", "D")]
-    assert read_pairs_tsv(path, keep_blank=True) == [
-        Pair("a duck", "eine Ente"),
-        Pair("", ""),
-        Pair("", "B"),
-        Pair("c", " "),
-        Pair("d", "D"),
-    ]
+    expected = [("a duck", "eine Ente"), ("", ""), ("", "B"), ("c", " "), ("d", "D")]
+    assert read_pairs_tsv(path, keep_blank=True) == [Pair(*pair) for pair in expected]
     path.write_bytes(gzip.compress(b"a\tA"))
     assert read_pairs_tsv(path) == [Pair("a", "A")]
 

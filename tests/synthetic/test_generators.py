@@ -1,12 +1,17 @@
 """Properties that all generators of synthetic data share."""
 
-from itertools import count
+import pickle
+from itertools import count, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harken.errors import UserError
+from harken.formats.split import PARTS, Part
 from harken.synthetic import people, scenes, sentences, speech
 from harken.synthetic.joined import JoinedConfig
 from harken.synthetic.lexicon import MAX_STEMS
@@ -80,6 +85,30 @@ def test_a_folder_that_cannot_be_written_is_an_error(write: Generator, tmp_path:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot be written"):
         write(tmp_path / "file" / "folder", 3)
+
+
+def draw(name: str, seed: int, part: Part, index: int, count: int = 3) -> Any:
+    generator = GENERATORS[name]
+    config = generator.config(seed=seed, **{generator.size: count})
+    return getattr(generator.module, generator.item)(config, part, index)
+
+
+@pytest.mark.parametrize("name", ["sentences", "scenes", "speech"])
+@given(seed=st.integers(-(2**63), 2**63), part=st.sampled_from(PARTS), index=st.integers(0, 10**6))
+@settings(max_examples=10)
+def test_an_item_does_not_depend_on_the_others(
+    name: str, seed: int, part: Part, index: int
+) -> None:
+    item = draw(name, seed, part, index)
+    draw(name, seed, part, index + 1, count=10**5)
+    np.testing.assert_equal(draw(name, seed, part, index, count=10**5), item)
+
+
+@pytest.mark.parametrize("name", ["sentences", "scenes", "speech"])
+def test_seeds_parts_and_indices_draw_different_items(name: str) -> None:
+    keys = product(range(3), PARTS, range(5))
+    items = {pickle.dumps(draw(name, *key)[-1]) for key in keys}  # without file names
+    assert len(items) == 45
 
 
 NAN = float("nan")

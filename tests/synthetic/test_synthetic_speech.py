@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.formats.examples import SpokenWord
 from harken.formats.manifest import read_utterances
 from harken.formats.sound import read_sound
-from harken.formats.split import PARTS, Part
+from harken.formats.split import PARTS
 from harken.synthetic import speech as module
 from harken.synthetic.recordings import Recording
 from harken.synthetic.speech import (
@@ -23,8 +23,6 @@ from harken.synthetic.speech import (
     write_speech,
 )
 
-seeds = st.integers(-(2**63), 2**63)
-
 
 def test_a_seed_keeps_its_utterances() -> None:
     # Written down once: published figures name a seed, so a change here is a change of data.
@@ -35,35 +33,12 @@ def test_a_seed_keeps_its_utterances() -> None:
     assert float(np.abs(signal).mean()) == pytest.approx(0.0128394, rel=1e-4)
 
 
-@given(seed=seeds, part=st.sampled_from(PARTS), index=st.integers(0, 10**6))
-@settings(max_examples=10)
-def test_an_utterance_does_not_depend_on_the_others(seed: int, part: Part, index: int) -> None:
-    small, large = (SpeechConfig(seed=seed, utterances=count) for count in (3, 10**5))
-    utterance, signal = speak(small, part, index)
-    speak(large, part, index + 1)
-    again, same = speak(large, part, index)
-    assert again == utterance
-    np.testing.assert_array_equal(same, signal)
-    assert np.isfinite(signal).all()
-    assert np.abs(signal).max() <= 1
-    assert signal.dtype == np.float32
-
-
-def test_seeds_parts_and_indices_say_different_things() -> None:
-    sums = {
-        float(speak(SpeechConfig(seed=seed), part, index)[1].sum())
-        for seed in range(3)
-        for part in PARTS
-        for index in range(5)
-    }
-    assert len(sums) == 45
-
-
 def test_words_have_the_times_at_which_they_sound() -> None:
     config = SpeechConfig(utterances=60, snr=60.0, sample_rate=11025, min_words=2, max_words=4)
     lengths = Counter()
     for utterance, signal in speak_all(config, "train"):
         assert utterance.text == " ".join(word.word for word in utterance.words)
+        assert signal.dtype == np.float32 and np.abs(signal).max() <= 1
         lengths[len(utterance.words)] += 1
         inside = np.zeros(len(signal), dtype=bool)
         for word in utterance.words:
