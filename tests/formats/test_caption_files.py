@@ -194,13 +194,11 @@ def test_wrong_lists(tmp_path: Path) -> None:
     assert error.message == f"{listed}:3: expected the name of an image with a caption, got 'd.jpg'"
     twice = write_lines(tmp_path, "b.jpg", "a.jpg", "b.jpg", name="twice.txt")
     for options in ({"names": twice}, {"names": names, "listed": twice}):
-        error = caption_error(path, **options)
-        assert error.message.startswith(f"{twice}:3: 'b.jpg' again")
+        assert caption_error(path, **options).message.startswith(f"{twice}:3: 'b.jpg' again")
     lines = write_lines(tmp_path, {"caption": "x"})
     for options in ({"names": names}, {"listed": listed}):
-        assert (
-            "expected either JSON lines or the names in" in caption_error(lines, **options).message
-        )
+        message = caption_error(lines, **options).message
+        assert "expected either JSON lines or the names in" in message
 
 
 @pytest.mark.parametrize(

@@ -81,14 +81,8 @@ def _llama() -> Tokenizer:
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
     )
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
+    spaces, strip = decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)
+    tokenizer.decoder = decoders.Sequence([spaces, decoders.ByteFallback(), decoders.Fuse(), strip])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)]
     )
@@ -98,12 +92,9 @@ def _llama() -> Tokenizer:
 
 def _llama3() -> Tokenizer:
     tokenizer = _gpt2()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(LLAMA3), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    split = pre_tokenizers.Split(Regex(LLAMA3), "isolated")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     template = processors.TemplateProcessing(single="<end> $A", special_tokens=[("<end>", 3)])
     tokenizer.post_processor = processors.Sequence([processors.ByteLevel(), template])
     return tokenizer

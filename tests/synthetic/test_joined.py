@@ -91,9 +91,8 @@ def test_a_sentence_does_not_depend_on_how_many_there_are(recordings: list[Utter
         np.testing.assert_array_equal(signal, alike)
     assert len({utterance.text for utterance, _ in many}) > 3
     other = next(joined_sentences(recordings, JoinedConfig(seed=6), "dev", 1))[0]
-    assert (
-        next(joined_sentences(recordings, JoinedConfig(seed=5), "test", 1))[0] != few[0][0] != other
-    )
+    test = next(joined_sentences(recordings, JoinedConfig(seed=5), "test", 1))[0]
+    assert test != few[0][0] != other
 
 
 # --- speakers of parts
