@@ -15,7 +15,7 @@ from harken.files import write_tensors, write_text
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe, load_recipe, task_of
 from harken.run import MODEL, RECIPE, TOKENIZER, Run
-from harken.training.checkpoint import model_state, write_digests
+from harken.training.checkpoint import load_weights, model_state, write_digests
 from harken.training.loop import Stage
 from small_files import write_files
 
@@ -47,6 +47,11 @@ def untrained_run(
     write_tensors(folder / MODEL, model_state(model))
     write_digests(folder, {name: name for name in (RECIPE, TOKENIZER, MODEL)})
     return folder
+
+
+def equal_weights(*runs: Path) -> bool:
+    first, second = (load_weights(run / MODEL) for run in runs)
+    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def bound_run(recipe: Any, vocabulary: Any, model: nn.Module) -> Run:
