@@ -1,11 +1,16 @@
 """Call commands in this process and check how they end."""
 
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pytest
 
 from harken.cli.main import main
+
+
+def sets(overrides: Iterable[str]) -> list[str]:
+    return [part for override in overrides for part in ("--set", override)]
 
 
 class Cli(NamedTuple):
@@ -16,7 +21,11 @@ class Cli(NamedTuple):
     def __call__(self, *arguments: object, code: int = 0) -> Any:
         """Return what was printed, as `out` and `err`."""
         self.capsys.readouterr()
-        assert main(list(map(str, arguments))) == code
+        try:
+            ended: object = main(list(map(str, arguments)))
+        except SystemExit as stop:  # of argparse
+            ended = stop.code
+        assert ended == code
         return self.capsys.readouterr()
 
     def json(self, *arguments: object) -> Any:

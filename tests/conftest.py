@@ -21,6 +21,7 @@ FOLDERS = (
 )
 install_import_hook([f"harken.{folder}" for folder in FOLDERS], "beartype.beartype")
 
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from command_line import Cli
 from harken.synthetic.people import PeopleConfig, PeopleFiles, write_people
 from small_recipe import SMALL
 
@@ -44,6 +46,27 @@ def _tiny_numbers() -> Iterator[None]:
     os.environ.pop("COLUMNS", None)  # set by pytest-xdist; tables in a pipe obey it
     yield
     torch.set_flush_denormal(False)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a disk of 96 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", disk]
+    try:
+        mounted = subprocess.run(mount, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("mounting a small file system needs root")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
 
 
 @pytest.fixture(scope="session")
@@ -82,32 +105,14 @@ def untrained_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
 
     The files of `small_files.py` are in the folder two levels above.
     """
-    from harken import config
-    from harken.cli.new import recipe_text
-    from harken.files import write_tensors
-    from harken.recipe import TASKS, load_recipe
-    from harken.run import MODEL, RECIPE, TOKENIZER
-    from harken.training.checkpoint import model_state, write_digests
     from small_files import SMALL as SMALL_OF
-    from small_files import write_files
+    from untrained import task_recipe
+    from untrained import untrained_run as write_run
 
     folder = tmp_path_factory.mktemp("every-task")
-    write_files(folder)
 
     @cache
     def run_of(name: str) -> Path:
-        files, keys = next(iter(TASKS[name].layout.calls.items()))
-        roles = dict(zip(keys, (folder / file for file in files.split()), strict=True))
-        path, run = folder / f"{name}.toml", folder / "runs" / name
-        path.write_text(recipe_text(name, roles, None, folder), encoding="utf-8")
-        run.mkdir(parents=True)
-        recipe = load_recipe(path, SMALL_OF[name])
-        task = TASKS[name]
-        vocabulary = task.fit(recipe, task.read_splits(recipe)["train"])
-        (run / RECIPE).write_text(config.dumps(recipe), encoding="utf-8")
-        (run / TOKENIZER).write_text(vocabulary.to_json(), encoding="utf-8")
-        write_tensors(run / MODEL, model_state(task.build(recipe, vocabulary.sizes)))
-        write_digests(run, {file: file for file in (RECIPE, TOKENIZER, MODEL)})
-        return run
+        return write_run(task_recipe(name, folder, SMALL_OF[name]), folder / "runs" / name)
 
     return run_of

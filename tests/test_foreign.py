@@ -11,34 +11,17 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-from harken.cli.main import main
+from command_line import Cli
 from harken.encode.tokenizer_file import MAX_BYTES
 from harken.errors import UserError
 from harken.foreign import TOKENIZER, is_huggingface, load_huggingface
 from harken.report.viewed_attention import view_attention
 from harken.tasks.prediction import Truncation
+from small_huggingface import SIZES
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "bank", "of", "a", "river", "▁duck", "ä"]
-GPT2 = {"vocab_size": 29, "n_positions": 17, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_inner": 20}
-LLAMA = {
-    "vocab_size": 31,
-    "hidden_size": 24,
-    "intermediate_size": 23,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 19,
-}
-BERT = {
-    "vocab_size": 37,
-    "hidden_size": 15,
-    "intermediate_size": 22,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "max_position_embeddings": 13,
-}
-SIZES = {"Bert": BERT, "GPT2": GPT2, "Llama": LLAMA}
+CLASSES = {"bert": "BertModel", "gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM"}
 TEXT = "the bank of a bank"
 
 
@@ -48,7 +31,7 @@ def tokenizer_of(kind: str) -> Tokenizer:
     tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(WORDS[:4])
-    if kind == "Bert":
+    if kind == "bert":
         ends = [("[CLS]", 2), ("[SEP]", 3)]
         tokenizer.post_processor = processors.TemplateProcessing(
             single="[CLS] $A [SEP]", special_tokens=ends
@@ -65,9 +48,9 @@ def theirs() -> Any:
 
 def save(kind: str, theirs: Any, folder: Path) -> tuple[str, Path, Any]:
     """(kind, folder, their model); weights large enough that heads differ."""
-    config = getattr(theirs, f"{kind}Config")(**SIZES[kind], attn_implementation="eager")
-    name = {"Bert": "BertModel", "GPT2": "GPT2LMHeadModel", "Llama": "LlamaForCausalLM"}[kind]
-    model = getattr(theirs, name)(config).eval()
+    model_class = getattr(theirs, CLASSES[kind])
+    config = model_class.config_class(**SIZES[kind], attn_implementation="eager")
+    model = model_class(config).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -85,7 +68,7 @@ def saved(request: pytest.FixtureRequest, theirs: Any, tmp_path_factory: Any) ->
 
 @pytest.fixture(scope="module")
 def gpt2(theirs: Any, tmp_path_factory: Any) -> Path:
-    return save("GPT2", theirs, tmp_path_factory.mktemp("foreign"))[1]
+    return save("gpt2", theirs, tmp_path_factory.mktemp("foreign"))[1]
 
 
 def test_weights_are_those_of_transformers(saved: Any) -> None:
@@ -93,7 +76,7 @@ def test_weights_are_those_of_transformers(saved: Any) -> None:
     foreign = load_huggingface(folder, "cpu")
     example = foreign.attention(TEXT)
     (viewed,) = view_attention(foreign.model, example)
-    ends = kind == "Bert"
+    ends = kind == "bert"
     numbers = [2] * ends + [4, 5, 6, 7, 5] + [3] * ends
     with torch.inference_mode():
         expected = model(input_ids=torch.tensor([numbers]), output_attentions=True)
@@ -117,17 +100,16 @@ def test_a_text_is_cut_to_what_the_model_reads(saved: Any) -> None:
     example = foreign.attention("the river " * 50)
     (view,) = example.views
     assert len(view.keys) == foreign.model.max_length
-    own = foreign.model.max_length - (2 if kind == "Bert" else 0)
+    own = foreign.model.max_length - (2 if kind == "bert" else 0)
     assert example.truncation == Truncation(kept=own, total=100, part="first")
     assert foreign.attention(TEXT).truncation is None
-    assert kind != "Bert" or view.keys[-1] == "[SEP]"  # the ends stay
+    assert kind != "bert" or view.keys[-1] == "[SEP]"  # the ends stay
     view_attention(foreign.model, foreign.attention("the river " * 50))
 
 
-def test_the_same_pages(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_pages(gpt2: Path, tmp_path: Path, cli: Cli) -> None:
     assert is_huggingface(gpt2) and not is_huggingface(tmp_path)
-    assert main(["inspect", str(gpt2), TEXT, "--out", str(tmp_path), "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = cli.json("inspect", gpt2, TEXT, "--out", tmp_path)
     assert result["task"] == "gpt2 of Hugging Face"
     (item,) = result["inputs"]
     assert [Path(path).name for path in item["files"]] == [
@@ -145,20 +127,15 @@ def test_pieces_of_bytes_and_of_sentencepiece(gpt2: Path) -> None:
     of_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     of_bytes.decoder = decoders.ByteLevel()
     tokens = of_bytes.encode("x aä").ids
-    assert replace(foreign, tokenizer=of_bytes).pieces(tokens) == [
-        "x",
-        " a",
-        "Ã",
-        "¤",
-    ]  # parts of a character
+    parts = ["x", " a", "Ã", "¤"]  # the last two are parts of a character
+    assert replace(foreign, tokenizer=of_bytes).pieces(tokens) == parts
 
 
-def test_bad_tokenizers(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_tokenizers(gpt2: Path, tmp_path: Path, cli: Cli) -> None:
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).symlink_to(gpt2 / name)
-    command = ["inspect", str(tmp_path), f"{TEXT} strange", "--out", str(tmp_path / "out")]
-    assert main(command) == 2
-    assert "expected the model's tokenizer" in capsys.readouterr().err
+    command = ("inspect", tmp_path, f"{TEXT} strange", "--out", tmp_path / "out")
+    assert "expected the model's tokenizer" in cli.error(*command)
     path, whole = tmp_path / TOKENIZER, json.loads((gpt2 / TOKENIZER).read_text(encoding="utf-8"))
     vocabulary = whole["model"]["vocab"]
     for changed, sentence in (
@@ -168,9 +145,7 @@ def test_bad_tokenizers(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     ):
         damaged = {**whole, "model": {**whole["model"], **changed}} if changed else changed
         path.write_text(json.dumps(damaged), encoding="utf-8")
-        assert main(command) == 2
-        printed = capsys.readouterr().err
-        assert sentence in printed and printed.count("\n") == 1
+        assert sentence in cli.error(*command)
     assert not (tmp_path / "out").exists()
     with path.open("wb") as file:
         file.truncate(MAX_BYTES + 1)
@@ -181,7 +156,7 @@ def test_bad_tokenizers(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_empty_texts(saved: Any) -> None:
     kind, folder, _ = saved
     foreign = load_huggingface(folder, "cpu")
-    if kind == "Bert":
+    if kind == "bert":
         assert list(foreign.attention("").views[0].keys) == ["[CLS]", "[SEP]"]
         return
     with pytest.raises(UserError, match="the text has no tokens"):

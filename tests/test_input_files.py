@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from harken.cli.main import main
 from harken.config import load_config
 from harken.encode.vocabulary import Vocabulary
 from harken.encode.words import WordVocabulary
@@ -94,34 +93,6 @@ def test_what_is_no_regular_file_is_refused_by_every_reader(tmp_path: Path, thin
             folder.mkdir()
             make(thing, folder / file)
             refusal(read, folder)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "train {long}",
-        "train {long}/recipe.toml --resume",
-        "evaluate {long}",
-        "predict {long}",
-        "predict {run} {long}",
-        "evaluate {run} --data {long}",
-        "report {long}",
-        "compare {long} {run}",
-        "inspect {long} text",
-        "heads {long}",
-        "cost {long}",
-        "new lm {long}",
-        "data manifest {long} --out {tmp}/manifest.jsonl",
-    ],
-)
-def test_a_path_of_5000_characters_is_one_message(
-    small_run: Path, tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = command.format(long="a" * 5000, run=small_run, tmp=tmp_path).split()
-    assert main(words) == 2
-    printed = capsys.readouterr()
-    (line,) = printed.err.splitlines()
-    assert line.startswith("harken: ") and len(line) < 1000
 
 
 def tensors(count: int) -> bytes:

@@ -24,9 +24,9 @@ from harken.pipeline import train
 from harken.recipe import Recipe, load_recipe
 from harken.run import read_log, read_metrics
 from harken.tasks.lm import LanguageModelPredictor, LanguageModelTask
-from harken.training.checkpoint import load_weights
 from harken.training.loop import Event, StepDone
 from harken.training.signals import Interrupted, run_interruptibly, stop_signals
+from untrained import equal_weights
 
 TEXT = "the cat sat on the mat and looked at the dog that sat on the log\n" * 40
 
@@ -53,11 +53,6 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run without interruption."""
     folder = tmp_path_factory.mktemp("whole")
     return train(load_recipe(write_recipe(folder)), folder / "run").folder
-
-
-def equal_weights(first: Path, second: Path) -> bool:
-    weights, others = (load_weights(run / "model.safetensors") for run in (first, second))
-    return all(torch.equal(tensor, others[name]) for name, tensor in weights.items())
 
 
 def comparable_log(run: Path) -> list[dict[str, Any]]:
@@ -309,15 +304,7 @@ def test_damaged_logs_and_metrics(text_recipe: Path, tmp_path: Path) -> None:
     assert read_metrics(folder)["task"] == "lm"
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="needs root to mount and setuid")
-def test_full_and_read_only_disks_are_failures(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk]
-    if subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("cannot mount a small disk here")
-    try:
-        program = """
+FILL_A_DISK = """
 import os, sys
 from pathlib import Path
 import numpy as np
@@ -338,15 +325,13 @@ for attempt in (lambda: resize_once(examples, disk), lambda: locked_folder(disk 
         print(error)
     os.setuid(65534)
 """
-        done = subprocess.run(
-            [sys.executable, "-c", program, disk, tmp_path / "picture.png"],
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        full, denied = done.stdout.splitlines()
-        assert "No space left on device" in full
-        assert "Permission denied" in denied
-        assert list(disk.iterdir()) == []
-    finally:
-        subprocess.run(["umount", disk], check=True)
+
+
+def test_full_and_read_only_disks_are_failures(tiny_disk: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FILL_A_DISK, tiny_disk, tmp_path / "picture.png"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    full, denied = done.stdout.splitlines()
+    assert "No space left on device" in full
+    assert "Permission denied" in denied
+    assert list(tiny_disk.iterdir()) == []

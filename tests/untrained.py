@@ -10,12 +10,26 @@ import torch
 from torch import nn
 
 from harken import config
+from harken.cli.new import recipe_text
 from harken.files import write_tensors, write_text
 from harken.pipeline import train
-from harken.recipe import Recipe, task_of
+from harken.recipe import TASKS, Recipe, load_recipe, task_of
 from harken.run import MODEL, RECIPE, TOKENIZER, Run
-from harken.training.checkpoint import model_state, write_digests
+from harken.training.checkpoint import load_weights, model_state, write_digests
 from harken.training.loop import Stage
+from small_files import write_files
+
+
+def task_recipe(task: str, folder: Path, overrides: Sequence[str] = ()) -> Any:
+    """Write the files of `small_files.py` and the recipe that `harken new` writes for a task."""
+    if not (folder / "text.txt").exists():
+        write_files(folder)
+    calls = TASKS[task].layout.calls
+    files = next(call for call in reversed(calls) if "test" not in call)  # with a dev file
+    roles = dict(zip(calls[files], (folder / file for file in files.split()), strict=True))
+    path = folder / f"{task}.toml"
+    write_text(path, recipe_text(task, roles, None, folder))
+    return load_recipe(path, overrides)
 
 
 def untrained_run(
@@ -33,6 +47,11 @@ def untrained_run(
     write_tensors(folder / MODEL, model_state(model))
     write_digests(folder, {name: name for name in (RECIPE, TOKENIZER, MODEL)})
     return folder
+
+
+def equal_weights(*runs: Path) -> bool:
+    first, second = (load_weights(run / MODEL) for run in runs)
+    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def bound_run(recipe: Any, vocabulary: Any, model: nn.Module) -> Run:

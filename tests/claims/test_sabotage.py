@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -90,12 +89,3 @@ def test_sabotage_is_detected(sabotage: str, monkeypatch: pytest.MonkeyPatch) ->
     (claim,) = select_claims([name])
     monkeypatch.setattr(f"harken.{target}", replacement)
     assert not claim.evaluate(Setting(width=16)).as_expected
-
-
-@pytest.mark.parametrize("width", [8, 20])
-def test_offset_of_the_transposed_matrix(width: int) -> None:
-    """A transposed shifts in the opposite direction."""
-    basis = Sinusoids(width=width)
-    vectors = basis.vectors(31)
-    ahead = vectors @ basis.shift_matrix(7)
-    torch.testing.assert_close(ahead[:-7], vectors[7:], rtol=0, atol=1e-12)

@@ -7,65 +7,32 @@ import torch
 
 from command_line import Cli
 from harken.cli.align import word_tokens
-from harken.cli.main import main
 from harken.encode.vocabulary import END
 from harken.inspection.record import record
 from harken.measure.alignment import cross_attention
 from harken.run import Run, load
-from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_sentences
+from untrained import task_recipe, untrained_run
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
-SMALL = (
-    "encode.vocab_size=300",
-    "model.encoder.layers=1",
-    "model.encoder.max_length=80",
-    "model.encoder.attention.heads=2",
-    "training.pairs.steps=2",
-    "training.pairs.batch_tokens=600",
-    "search.beam=1",
-    "search.max_tokens=8",
-)
+SMALL = ("encode.vocab_size=300", "model.encoder={layers=1,max_length=80,attention={heads=2}}")
 DECODERS = {
-    "transformer": (
-        "model.decoder.layers=2",
-        "model.decoder.width=24",
-        "model.decoder.attention.heads=3",
-    ),
-    "rnn": ("model.decoder={kind='rnn',width=24,hidden=24}",),
+    "transformer": "model.decoder={layers=2,width=24,attention={heads=3}}",
+    "rnn": "model.decoder={kind='rnn',width=24,hidden=24}",
 }
 
 
-@pytest.fixture(scope="module")
-def sentences(tmp_path_factory: pytest.TempPathFactory) -> SentencesFiles:
-    return write_sentences(SentencesConfig(sentences=120), tmp_path_factory.mktemp("sentences"))
-
-
 @pytest.fixture(scope="module", params=DECODERS)
-def run(
-    request: pytest.FixtureRequest,
-    sentences: SentencesFiles,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Run:
-    folder = tmp_path_factory.mktemp("runs") / "translate"
-    files = [
-        f"data.{split}.{side}={getattr(sentences, f'{split}_{side}')}"
-        for split in ("train", "dev")
-        for side in ("source", "target")
-    ]
-    sets = [*files, *SMALL, *DECODERS[request.param]]
-    arguments = [part for item in sets for part in ("--set", item)]
-    assert main(["train", str(RECIPE), "--run", str(folder), *arguments]) == 0
-    return load(folder)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("translate")
+    recipe = task_recipe("translate", folder, [*SMALL, DECODERS[request.param]])
+    return load(untrained_run(recipe, folder / "run"))
 
 
 @pytest.fixture
-def files(tmp_path: Path, sentences: SentencesFiles) -> list[str]:
+def files(tmp_path: Path) -> list[str]:
     """Three pairs, the last too long for the model."""
-    sources = sentences.dev_source.read_text().splitlines()[:2]
-    targets = sentences.dev_target.read_text().splitlines()[:2]
     texts = {
-        "source": [*sources, "long " * 300],
-        "target": [*targets, "kurz"],
+        "source": ["they swim here", "a duck walks and swims", "long " * 300],
+        "target": ["sie schwimmen hier", "eine Ente geht und schwimmt", "kurz"],
         "links": ["1-1", "1-1 1p2", "1-1"],
     }
     for name, lines in texts.items():

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from command_line import Cli
+from command_line import Cli, sets
 from harken.cli.main import GROUPS, SPINS, main
 from harken.cli.output import print_metrics, result_json
 from harken.decode.search import SearchConfig
@@ -23,12 +23,7 @@ from harken.tasks.prediction import Evaluation
 from harken.version import __version__
 from small_recipe import SMALL
 
-SETS = [part for item in SMALL for part in ("--set", item)]
-
-
-def harken(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harken", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
+SETS = sets(SMALL)
 
 
 def test_help_and_version_do_not_import_torch() -> None:
@@ -42,17 +37,15 @@ def test_help_and_version_do_not_import_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "harken train recipe.toml" in done.stdout
-    assert harken("--version").stdout == f"harken {__version__}\n"
+    version = subprocess.run([sys.executable, "-m", "harken", "--version"], capture_output=True)
+    assert version.stdout.decode() == f"harken {__version__}\n"
 
 
 @pytest.mark.parametrize(
     "command", [name for _, group in GROUPS.values() for name in group.split()]
 )
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main([command, "--help"])
-    assert stop.value.code == 0
-    assert f"harken {command}" in capsys.readouterr().out.split("examples:")[1]
+def test_every_command_explains_itself(command: str, cli: Cli) -> None:
+    assert f"harken {command}" in cli(command, "--help").out.split("examples:")[1]
 
 
 @pytest.mark.parametrize(
@@ -104,16 +97,11 @@ def test_the_commands_of_the_readme(
 
 
 def test_stdin_is_read_and_bad_bytes_are_named(small_run: Path) -> None:
-    good = harken("predict", small_run, input="Where was Ada born?\n\nWhere?\n")
-    assert good.returncode == 0, good.stderr
-    assert len(good.stdout.splitlines()) == 3
-    bad = subprocess.run(
-        [sys.executable, "-m", "harken", "predict", str(small_run), "-"],
-        input=b"fine\nWh\xff\n",
-        capture_output=True,
-    )
-    assert bad.returncode == 1  # the first line was answered
-    assert b"<stdin>:2: invalid byte 0xff at column 3 (expected UTF-8)" in bad.stderr
+    command = [sys.executable, "-m", "harken", "predict", str(small_run), "-"]
+    done = subprocess.run(command, input=b"Where?\n\nWh\xff\n", capture_output=True)
+    assert len(done.stdout.splitlines()) == 2  # the lines before the bad one are answered
+    assert done.returncode == 1
+    assert b"<stdin>:3: invalid byte 0xff at column 3 (expected UTF-8)" in done.stderr
 
 
 def test_doctor_finds_this_machine_ready(cli: Cli) -> None:
@@ -168,8 +156,7 @@ def test_a_new_recipe_can_be_moved_with_its_files(
     before.mkdir()
     for path in (people.texts, people.train):
         shutil.copy(path, before)
-    files = [before / path.name for path in (people.texts, people.train)]
-    cli("new", "answer", *files, "--out", before / "r.toml")
+    cli("new", "answer", *sorted(before.iterdir()), "--out", before / "r.toml")
     after = before.rename(tmp_path / "after")
     cli("train", after / "r.toml", *SETS, "--run", tmp_path / "run")
 

@@ -21,7 +21,7 @@ from harken.synthetic.people import PeopleFiles
 from harken.tasks.prediction import Evaluation
 from small_recipe import SMALL
 
-METRICS = (
+METRICS = [
     "exact_match",
     "majority_answer",
     "calibration_error",
@@ -31,7 +31,7 @@ METRICS = (
     "unknown_answers",
     "nearest_name_string",
     "nearest_name_embedding",
-)
+]
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_other_examples(
     assert f"as example 3, as in {small_run}, got" in message
 
 
-def test_runs_that_cannot_be_compared(
+def test_runs_and_options_that_cannot_be_compared(
     small_run: Path,
     other_run: Path,
     untrained_run: Callable[[str], Path],
@@ -129,30 +129,19 @@ def test_runs_that_cannot_be_compared(
     cli: Cli,
 ) -> None:
     tagger, again = untrained_run("tag"), small_run / ".." / small_run.name
-    for folders, message in (
-        ([small_run, tagger], f"{tagger}: expected a run of task 'answer', got 'tag'"),
-        ([small_run], "expected two or more runs, got one"),
-        ([small_run, other_run, again], f"{again}: the same run as {small_run}"),
-        ([small_run, tmp_path], "not a run folder"),
+    page, both = tmp_path / "page.html", (small_run, other_run)
+    for arguments, message in (
+        ((small_run, tagger), f"{tagger}: expected a run of task 'answer', got 'tag'"),
+        ((small_run,), "expected two or more runs, got one"),
+        ((*both, again), f"{again}: the same run as {small_run}"),
+        ((small_run, tmp_path), "not a run folder"),
+        ((*both, "--split", "test"), "there is no data.test"),
+        ((*both, "--source", "a.txt"), "--source"),
+        ((*both, "--data", "a.txt", "--split", "dev"), "--split"),
+        ((*both, "--beam", 0), "--beam"),
     ):
-        assert message in cli.error("compare", *folders)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--split", "test"], "there is no data.test"),
-        (["--source", "a.txt"], "--source"),
-        (["--data", "a.txt", "--split", "dev"], "--split"),
-        (["--beam", "0"], "--beam"),
-    ],
-)
-def test_wrong_options_of_compare(
-    small_run: Path, other_run: Path, options: list[str], message: str, tmp_path: Path, cli: Cli
-) -> None:
-    page = tmp_path / "page.html"
-    assert message in cli.error("compare", small_run, other_run, *options, "--out", page)
-    assert not page.exists()
+        assert message in cli.error("compare", *arguments, "--out", page)
+        assert not page.exists()
 
 
 def run_of(

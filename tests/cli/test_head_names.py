@@ -12,12 +12,9 @@ from harken.errors import UserError
 from harken.inspection.ablation import mean_activations
 from harken.inspection.record import Selection, record
 from harken.inspection.refs import HeadRef, parse_patterns, select_heads
-from harken.recipe import load_recipe
 from harken.run import load
-from harken.synthetic.sentences import SentencesConfig, write_sentences
-from untrained import untrained_run
+from untrained import task_recipe, untrained_run
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
 KEYS = {"label", "layer", "head", "module", "attention"}
 
 
@@ -25,15 +22,9 @@ KEYS = {"label", "layer", "head", "module", "attention"}
 def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two layers of two heads in the encoder, one layer of three heads in the decoder."""
     folder = tmp_path_factory.mktemp("translator")
-    files = write_sentences(SentencesConfig(sentences=60), folder)
-    sets = [
-        f"data.{split}.{side}={getattr(files, f'{split}_{side}')}"
-        for split in ("train", "dev")
-        for side in ("source", "target")
-    ]
-    sets += ["encode.vocab_size=300", "model.encoder.layers=2", "model.encoder.attention.heads=2"]
-    sets += ["model.decoder={layers=1,width=24,attention={heads=3}}"]
-    return untrained_run(load_recipe(RECIPE, [*sets, "search.max_tokens=5"]), folder / "run")
+    sizes = ["encode.vocab_size=300", "model.encoder={layers=2,attention={heads=2}}"]
+    sizes += ["model.decoder={layers=1,width=24,attention={heads=3}}", "search.max_tokens=5"]
+    return untrained_run(task_recipe("translate", folder, sizes), folder / "run")
 
 
 def heads_of(cli: Cli, run: Path, out: Path, text: str) -> dict[str, Any]:

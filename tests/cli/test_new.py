@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from command_line import Cli
+from command_line import Cli, sets
 from harken import config
 from harken.cli.main import main
 from harken.recipe import TASKS, Recipe, load_recipe
@@ -222,8 +222,7 @@ OTHER = {
 def test_new_train_evaluate_and_predict(desk: Path, task: str, cli: Cli) -> None:
     files = next(call for call in reversed(TASKS[task].layout.calls) if "test" not in call)
     cli("new", task, *files.split())
-    sets = [part for item in SMALL[task] for part in ("--set", item)]
-    trained = cli.json("train", "recipe.toml", *sets, "--run", "run")
+    trained = cli.json("train", "recipe.toml", *sets(SMALL[task]), "--run", "run")
     assert trained["task"] == task and trained["n"] > 0
     for figure in trained["metrics"].values():
         if figure["low"] is not None:

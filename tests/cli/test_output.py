@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from command_line import Cli
 from harken.cli import output
-from harken.cli.main import main
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x9b2J\u202e"
 HEADS = ("head", *(f"offset {place}" for place in range(13)))
@@ -94,19 +94,12 @@ def assert_harmless(text: str) -> None:
     ],
 )
 def test_an_error_cannot_control_the_terminal(
-    arguments: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    try:
-        code = main(arguments)
-    except SystemExit as stopped:
-        code = stopped.code
-    message = capsys.readouterr()
-    assert code == 2 and message.err
-    assert_harmless(message.err + message.out)
+    printed = cli(*arguments, code=2)
+    assert printed.err
+    assert_harmless(printed.err + printed.out)
 
 
 @given(st.text())

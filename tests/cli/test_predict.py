@@ -15,7 +15,7 @@ import zstandard
 from command_line import Cli
 from harken.decode.search import SearchConfig
 from harken.measure.scored_answers import ScoredAnswers
-from harken.run import Run
+from harken.run import Run, load
 from harken.tasks.answer import AnswerTask
 from harken.tasks.prediction import Prediction, RankedOutput
 from harken.tasks.task import Task
@@ -161,54 +161,39 @@ def test_progress_is_drawn_if_results_go_to_a_file(
 # The search.
 
 
+BEAM = SearchConfig(beam=7, length_penalty=0.5)
+SAMPLING = SearchConfig(temperature=0.5, top_k=3)
+
+
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("recipe", "options", "expected"),
     [
-        ("", SearchConfig()),
-        ("--beam 7", SearchConfig(beam=7)),
-        ("--nbest 5", SearchConfig(beam=5)),
-        ("--nbest 3 --beam 5", SearchConfig(beam=5)),
-        ("--length-penalty 0 --max-tokens 11", SearchConfig(length_penalty=0.0, max_tokens=11)),
+        (SearchConfig(), "--nbest 3 --beam 5", SearchConfig(beam=5)),
+        (
+            SearchConfig(),
+            "--length-penalty 0 --max-tokens 11",
+            SearchConfig(length_penalty=0.0, max_tokens=11),
+        ),
+        (BEAM, "", BEAM),
+        (BEAM, "--nbest 5", BEAM),
+        (BEAM, "--nbest 11", SearchConfig(beam=11, length_penalty=0.5)),
+        (BEAM, "--temperature 0.9", SearchConfig(temperature=0.9, length_penalty=0.5)),
+        (SAMPLING, "--top-k 2", SearchConfig(temperature=0.5, top_k=2)),
+        (SAMPLING, "--nbest 5", SAMPLING),
+        (SAMPLING, "--beam 2", SearchConfig(beam=2)),
     ],
 )
-def test_options_change_the_search(
-    calls: list[Call], predict: Predict, options: str, expected: SearchConfig
+def test_options_override_the_search_of_the_recipe(
+    calls: list[Call],
+    predict: Predict,
+    recipe: SearchConfig,
+    options: str,
+    expected: SearchConfig,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("harken.cli.predict.load", lambda *given: load(*given).with_search(recipe))
     predict("a", *options.split())
     assert [search for search, _, _ in calls] == [expected]
-
-
-def test_options_override_the_recipe(
-    calls: list[Call], predict: Predict, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Run, "search", property(lambda self: self.recipe.search), raising=True)
-
-    def with_recipe(search: SearchConfig, *options: str) -> SearchConfig:
-        import harken.cli.predict
-
-        load = harken.run.load
-
-        def changed(folder: Path, device: str) -> Run:
-            return load(folder, "cpu").with_search(search)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(harken.cli.predict, "load", changed)
-            calls.clear()
-            predict("a", *options)
-        result = calls[0][0]
-        assert result is not None
-        return result
-
-    beam = SearchConfig(beam=7, length_penalty=0.5)
-    chance = SearchConfig(temperature=0.5, top_k=3)
-    assert with_recipe(beam) == beam
-    assert with_recipe(beam, "--nbest", "5") == beam
-    assert with_recipe(beam, "--nbest", "11") == SearchConfig(beam=11, length_penalty=0.5)
-    sampled = SearchConfig(temperature=0.9, length_penalty=0.5)
-    assert with_recipe(beam, "--temperature", "0.9") == sampled
-    assert with_recipe(chance, "--top-k", "2") == SearchConfig(temperature=0.5, top_k=2)
-    assert with_recipe(chance, "--nbest", "5") == chance
-    assert with_recipe(chance, "--beam", "2") == SearchConfig(beam=2)
 
 
 def test_a_sample_depends_on_the_seed_and_the_number_of_its_line(
@@ -373,19 +358,13 @@ def test_compressed_files(
 
 def test_hypotheses_of_a_real_search(predict: Predict) -> None:
     """Without a length penalty, hypotheses are sorted by probability."""
-    rows = [
-        line.split("\t")
-        for line in predict("Where?\nWho?\n", "--nbest", "5", "--length-penalty", "0").splitlines()
-    ]
-    assert [number for number, _, _ in rows] == ["1"] * 5 + ["2"] * 5
-    for some in (rows[:5], rows[5:]):
-        logs = [float(log) for _, log, _ in some]
-        assert logs == sorted(logs, reverse=True)
-        assert len({output for _, _, output in some}) > 1
-    record = json.loads(predict("Where?\n", "--nbest", "5", "--length-penalty", "0", "--json"))
-    (item,) = record["predictions"]
-    assert item["output"] == item["nbest"][0]["output"]
-    assert math.isclose(item["confidence"], math.exp(item["nbest"][0]["log_probability"]))
+    options = ("--nbest", "5", "--length-penalty", "0", "--json")
+    for item in json.loads(predict("Where?\nWho?\n", *options))["predictions"]:
+        logs = [ranked["log_probability"] for ranked in item["nbest"]]
+        assert len(logs) == 5 and logs == sorted(logs, reverse=True)
+        assert len({ranked["output"] for ranked in item["nbest"]}) > 1
+        assert item["output"] == item["nbest"][0]["output"]
+        assert math.isclose(item["confidence"], math.exp(logs[0]))
 
 
 def test_output_is_utf8_in_any_locale(

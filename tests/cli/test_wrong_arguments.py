@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from command_line import Cli
 from harken.cli.data import GENERATED, parser_of
-from harken.cli.main import GROUPS, main, parser
+from harken.cli.main import GROUPS, parser
 from harken.corpora.catalog import CATALOG
 from harken.recipe import TASKS
 
 UntrainedRun = Callable[[str], Path]
-LONG = "x" * 300
 
-# In place of a run folder.
-RUNS = ("nowhere", "text.txt", "folder", "unfinished", "garbage", LONG)
+# In place of a run folder; LONG stands for a path of 5,000 characters.
+RUNS = ("nowhere", "text.txt", "folder", "unfinished", "garbage", "LONG")
 OF_A_RUN = (
     "evaluate {}",
     "predict {}",
@@ -35,7 +35,7 @@ OF_A_RUN = (
     "claims B8 --run {}",
 )
 # In place of an input or data file.
-FILES = ("nowhere", "noise", ".", LONG)
+FILES = ("nowhere", "noise", ".", "LONG")
 OF_A_FILE = (
     "predict runs/{task} {file}",
     "evaluate runs/{task} --data {file}",
@@ -66,13 +66,15 @@ OF_A_TASK = (
     "new {task} nowhere nowhere nowhere nowhere nowhere",
     "new {task} - --out new.toml",
 )
-RECIPES = ("nowhere.toml", "folder", "noise", "empty", "text.txt", "text.txt/x", LONG)
+RECIPES = ("nowhere.toml", "folder", "noise", "empty", "text.txt", "text.txt/x", "LONG")
 FAST = ("lm", "transcribe", "caption")  # tasks of lines, sounds and pictures; the others are slow
 OTHERS = (
     "inspect runs/lm they --out text.txt",
     "data people --people 5 --out text.txt",
     "data manifest . --pattern {text}.wav --out text.txt",
     "data manifest nowhere --out new",
+    "data manifest LONG --out new",
+    "train LONG/recipe.toml --resume",
     "data peple --out new",
     "design shift --length 0",
     "design shift --out folder/x.gif",
@@ -128,18 +130,15 @@ def contents(folder: Path) -> dict[Path, tuple[int, int]]:
 
 @pytest.mark.parametrize("case", cases())
 def test_wrong_arguments_are_explained_in_one_line(
-    case: str, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: str, desk: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(desk)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     before = contents(desk)
-    code = main(case.split())
-    printed = capsys.readouterr()
-    assert code == 2 or (code == 1 and "garbage" in case)
-    assert printed.out == ""
-    *remarks, line = printed.err.splitlines()
-    assert line.startswith("harken: ")
-    assert remarks == []
+    # Of the damaged run, `compare` only reads the recipe.
+    code = 1 if "garbage" in case and "compare" not in case else 2
+    line = cli.error(*case.replace("LONG", "x" * 5000).split(), code=code)
+    assert len(line) < 1000
     assert contents(desk) == before
 
 
@@ -175,21 +174,15 @@ def test_wrong_arguments_are_explained_in_one_line(
         ("new tag x --dev 1.5", "argument --dev: expected a number above 0 and below 1, got 1.5"),
     ],
 )
-def test_arguments_that_cannot_be_parsed(
-    arguments: str, line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(arguments.split())
-    assert stop.value.code == 2
-    printed = capsys.readouterr()
+def test_arguments_that_cannot_be_parsed(arguments: str, line: str, cli: Cli) -> None:
+    printed = cli(*arguments.split(), code=2)
     assert printed.out == ""
     (message,) = printed.err.splitlines()
     assert line in message
 
 
-def test_no_command_shows_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    printed = capsys.readouterr()
+def test_no_command_shows_all_of_them(cli: Cli) -> None:
+    printed = cli(code=2)
     assert printed.out == ""
     groups = re.findall(r"^([a-z ]+):\n((?:    \w+ +[A-Z].*\n)+)", printed.err, re.M)
     assert [title for title, _ in groups] == list(GROUPS)
@@ -219,12 +212,9 @@ def test_every_option_says_what_it_does() -> None:
     assert [option for option in own if not re.match(r"(?!Of )[A-Z]\w+.*[^.]$", option[2])] == []
 
 
-def test_too_little_memory_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_too_little_memory_is_told(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     def allocate(options: object) -> int:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to …")
 
     monkeypatch.setattr("harken.cli.doctor.run", allocate)
-    assert main(["doctor"]) == 1
-    assert capsys.readouterr().err.startswith("harken: out of memory; ")
+    assert cli.error("doctor", code=1).startswith("harken: out of memory; ")

@@ -3,16 +3,11 @@ from dataclasses import dataclass
 import pytest
 
 from harken.config import bounded, loads
-from small_config import (
-    BASE,
-    DATA,
-    Answer,
-    Outer,
-    Tag,
-    error_of,
-)
+from small_config import BASE, DATA, Answer, Outer, Tag, error_of
 
 WHOLE = "expected a whole number, got"
+RANGE = "choose a number in this range"
+SHARE = "expected a number above 0 and below 1, got"
 SIZE = "expected a number at least 1 and at most 1048576, got"
 FORM = "expected the form key.key=value; write for example model.width=64"
 
@@ -29,8 +24,6 @@ FORM = "expected the form key.key=value; write for example model.width=64"
             "data.train is the string 't.txt', not a table; set data.train as a whole",
         ),
         ("sede=1", "unknown key 'sede' at the top level; did you mean 'seed'?"),
-        ("modl.width=1", "unknown key 'modl' at the top level; did you mean 'model'?"),
-        ("model.widht=1", "unknown key 'widht' in [model]; did you mean 'width'?"),
         (
             "model.layers=six",
             f"model.layers: {WHOLE} the string 'six'; replace it by a whole number",
@@ -46,15 +39,7 @@ FORM = "expected the form key.key=value; write for example model.width=64"
             f"seed: {WHOLE} the string '1\\nname=2'; replace it by a whole number",
         ),
         ("name.x=3", "name: expected a string, got a table; replace it by a string"),
-        (
-            "model.layers=0",
-            f"model.layers: {SIZE} 0; choose a number in this range, such as the default 2",
-        ),
-        (
-            "model.attention.kind=dens",
-            "unknown kind 'dens' in [model.attention]; "
-            "choose one of 'dense', 'plain', 'scaled', 'random'",
-        ),
+        ("model.layers=0", f"model.layers: {SIZE} 0; {RANGE}, such as the default 2"),
         (
             "model.attention.hidden=3",
             "'hidden' belongs to kind 'dense', 'random', this is kind 'scaled'; "
@@ -122,7 +107,6 @@ def test_wrong_type(text: str, expected: str, value: str, fix: str) -> None:
             "4: unknown key 'width' in [model.attention]; "
             "'width' belongs in [model] or in [[model.stack]]",
         ),
-        ("wurds = []\nheads = 1", "3: unknown key 'wurds' in [data]; did you mean 'words'?"),
         ("seed = 1", "3: unknown key 'seed' in [data]; 'seed' belongs at the top level"),
         ("bits = 1\n", "3: unknown key 'bits' in [data]; 'bits' belongs in [model]"),
         (
@@ -163,30 +147,15 @@ def test_wrong_type(text: str, expected: str, value: str, fix: str) -> None:
             "5: missing required key 'kind' in [model.stack.score]; "
             'add kind = "scaled" or "dense" or "plain"',
         ),
-        (
-            "dev = 1.0",
-            "3: data.dev: expected a number above 0 and below 1, got 1.0; "
-            "choose a number in this range, such as the default 0.1",
-        ),
-        (
-            "dev = nan",
-            "3: data.dev: expected a number above 0 and below 1, got nan; "
-            "choose a number in this range, such as the default 0.1",
-        ),
+        ("dev = 1.0", f"3: data.dev: {SHARE} 1.0; {RANGE}, such as the default 0.1"),
+        ("dev = nan", f"3: data.dev: {SHARE} nan; {RANGE}, such as the default 0.1"),
         (
             "weights = [1,\n-2]",
-            "4: data.weights[1]: expected a number at least 0, got -2.0; "
-            "choose a number in this range",
-        ),
-        (
-            "[model.attention]\nheads = 65",
-            "4: model.attention.heads: expected a number at least 1 and at most 64, got 65; "
-            "choose a number in this range, such as the default 4",
+            f"4: data.weights[1]: expected a number at least 0, got -2.0; {RANGE}",
         ),
         (
             f"[model]\nlayers = {2**20 + 1}",
-            f"4: model.layers: {SIZE} 1048577; "
-            "choose a number in this range, such as the default 2",
+            f"4: model.layers: {SIZE} 1048577; {RANGE}, such as the default 2",
         ),
         ("[model]\nwidth = 3", "3: model: width 3 is odd; change [model]"),
     ],

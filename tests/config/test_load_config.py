@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Union
 
@@ -77,10 +78,7 @@ ATTENTION = Scaled(heads=3, dropout=0.25)
     ],
 )
 def test_value_of_a_key(text: str, path: str, value: object) -> None:
-    recipe: Any = load_tag(DATA + text)
-    for name in path.split("."):
-        recipe = getattr(recipe, name)
-    assert recipe == value
+    assert attrgetter(path)(load_tag(DATA + text)) == value
 
 
 @pytest.mark.parametrize(
@@ -169,10 +167,8 @@ def test_paths_are_relative_to_the_file_or_the_working_directory(
     ],
 )
 def test_override(assignment: str, path: str, value: object) -> None:
-    recipe: Any = load_tag(DATA, assignment)
-    for name in path.split("."):
-        recipe = getattr(recipe, name)
-    assert recipe == value and type(recipe) is type(value)
+    result = attrgetter(path)(load_tag(DATA, assignment))
+    assert result == value and type(result) is type(value)
 
 
 def test_a_kind_that_looks_like_a_number_can_be_set() -> None:

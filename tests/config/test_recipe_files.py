@@ -5,12 +5,7 @@ import pytest
 from harken.config import load_config
 from harken.config.source import MAX_BYTES
 from harken.errors import UserError
-from small_config import (
-    DATA,
-    Tag,
-    error_of,
-    load_tag,
-)
+from small_config import DATA, Tag, error_of, load_tag
 
 FORM = "expected the form key.key=value; write for example model.width=64"
 

@@ -2,28 +2,15 @@ import json
 import tomllib
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.config.lines import Key, lines_of
-from small_config import (
-    error_of,
-)
+from small_config import error_of
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("[a.b]\n\n[a]\n", {("a",): 3, ("a", "b"): 1}),
-        (  # a table below an array belongs to its last item
-            "[[a]]\n[[a]]\n[a.b]\nc = 1\n",
-            {("a",): 1, ("a", 0): 1, ("a", 1): 2, ("a", 1, "b"): 3, ("a", 1, "b", "c"): 4},
-        ),
-    ],
-)
-def test_lines_of_tables(text: str, lines: dict[Key, int]) -> None:
-    assert lines_of(text) == lines
+def test_a_table_below_another_can_come_first() -> None:
+    assert lines_of("[a.b]\n\n[a]\n") == {("a",): 3, ("a", "b"): 1}
 
 
 def test_errors_name_the_line_of_the_nearest_table() -> None:

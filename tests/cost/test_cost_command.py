@@ -1,29 +1,28 @@
 """`harken cost`: what it prints and what it rejects."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import GPT2LMHeadModel
 
-from harken.cli.main import main
+from command_line import Cli, sets
 from harken.cost import time
 from harken.cost.breakeven import break_evens, interpolate_log
 from harken.cost.time import KernelCounter
 from harken.cost.trace import FakeFloats
 from harken.cost.workload import count_formulas, depth_formulas, workload
 from harken.recipe import load_recipe
+from huggingface_folder import save_gpt2
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = ["model.width=16", "model.layers=1", "model.attention.heads=2"]
-SETS = [part for setting in SMALL for part in ("--set", setting)]
+RECURRENT = sets(["model.kind=rnn", "model.width=16"])
 
 
-def test_json_has_figures_and_formulas(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--length", "16", "32", "--batch", "3", "--vocabulary", "101", "--json"]
-    options += ["--set", "model.kind=rnn", "--set", "model.width=16"]
-    assert main(["cost", str(RECIPES / "lm.toml"), *options]) == 0
-    record = json.loads(capsys.readouterr().out)
+def test_json_has_figures_and_formulas(cli: Cli) -> None:
+    options = ["--length", 16, 32, "--batch", 3, "--vocabulary", 101]
+    record = cli.json("cost", RECIPES / "lm.toml", *options, *RECURRENT)
     assert [column["T"] for column in record["lengths"]] == [16, 32]
     assert [column["B"] for column in record["lengths"]] == [3, 3]
     assert record["vocabulary"] == 101 and record["assumed"] == []
@@ -45,43 +44,35 @@ def test_formulas_of_a_gpt() -> None:
     assert depth is not None and depth.growth("TJLV") == "O(L ln J + L ln T + ln V)"
 
 
-def test_table(capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--set", "model.width=40", "--set", "model.encoder.hidden=32"]
-    small += ["--set", "model.characters={kind='none'}", "--batch", "3"]
-    assert main(["cost", str(RECIPES / "tag.toml"), *small]) == 0
-    printed = capsys.readouterr()
+def test_table(cli: Cli) -> None:
+    small = ["model.width=40", "model.encoder.hidden=32", "model.characters={kind='none'}"]
+    printed = cli("cost", RECIPES / "tag.toml", *sets(small), "--batch", 3)
     assert "O(T L ln J)" in printed.out and "parameters" in printed.out
     assert "assumed: a vocabulary of 20,000" in printed.err
 
 
-def test_length_above_the_model_limit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["cost", str(RECIPES / "lm.toml"), "--length", "129"]) == 2
-    assert "the model takes at most 128" in capsys.readouterr().err
+def test_impossible_lengths(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = cli.error("cost", RECIPES / "lm.toml", "--length", 129)
+    assert "the model takes at most 128" in long
+    monkeypatch.setattr("harken.cost.trace.MAX_OPERATIONS", 50)
+    traced = cli.error("cost", RECIPES / "lm.toml", *RECURRENT, "--length", 20)
+    assert "too many to trace" in traced
 
 
-def test_measured_and_predicted_time(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measured_and_predicted_time(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "MIN_SECONDS", 0.0)  # any time will do
     monkeypatch.setattr("harken.cost.breakeven.TIMED", (2, 4))
     monkeypatch.setattr("harken.cost.breakeven.TOKENS", 8)
-    options = ["--length", "7", "--batch", "2", "--vocabulary", "31", "--measure"]
-    assert main(["cost", str(RECIPES / "lm.toml"), *SETS, *options]) == 0
-    printed = capsys.readouterr().out
+    options = ["--length", 7, "--batch", 2, "--vocabulary", 31, "--measure"]
+    printed = cli("cost", RECIPES / "lm.toml", *sets(SMALL), *options).out
     assert "training step, predicted" in printed and "time: the RNN" in printed
 
 
-def test_a_hugging_face_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    sizes = {"n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 31, "n_positions": 16}
-    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
-    model = transformers.GPT2LMHeadModel(config)
-    model.save_pretrained(tmp_path)
-    capsys.readouterr()
-    assert main(["cost", str(tmp_path), "--length", "7", "--batch", "2", "--json"]) == 0
-    (column,) = json.loads(capsys.readouterr().out)["lengths"]
-    assert column["parameters"] == model.num_parameters()
-    assert column["forward"] == 2 * 14 * (12 * 16 * 16 + 31 * 16) + 4 * 2 * 7 * 7 * 16
+def test_a_hugging_face_folder(cli: Cli, tmp_path: Path) -> None:
+    folder = save_gpt2(tmp_path)  # 2 layers of width 12, 29 tokens
+    (column,) = cli.json("cost", folder, "--length", 7, "--batch", 2)["lengths"]
+    assert column["parameters"] == GPT2LMHeadModel.from_pretrained(folder).num_parameters()
+    assert column["forward"] == 2 * 14 * (2 * 12 * 12 * 12 + 29 * 12) + 2 * 4 * 2 * 7 * 7 * 12
 
 
 def test_break_even_is_the_first_length() -> None:
@@ -111,12 +102,3 @@ def test_distinct_kernels_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> 
         torch.empty(7, 5)[torch.tensor([6, 0, 3])]
     assert kernels.seconds() == 5.0 and len(measured) == 2
     assert [tuple(result.shape) for result in measured] == [(3, 5), (3, 5)]
-
-
-def test_trace_with_too_many_operations(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harken.cost.trace.MAX_OPERATIONS", 50)
-    recurrent = ["--set", "model.kind=rnn", "--set", "model.width=16"]
-    assert main(["cost", str(RECIPES / "lm.toml"), *recurrent, "--length", "20"]) == 2
-    assert "too many to trace" in capsys.readouterr().err
