@@ -321,11 +321,7 @@ def test_recorded_within_and_around() -> None:
     ("part", "how", "message"),
     [
         (HeadRef(FIRST, HEADS + 1), Zero(), "head 4 of .* .expected 1 to 3."),
-        (
-            HeadRef("stack", 1),
-            Zero(),
-            "stack: expected an attention, .* got Stack",
-        ),
+        (HeadRef("stack", 1), Zero(), "stack: expected an attention, .* got Stack"),
         (PositionRef("stack"), Zero(), "expected a position kind"),
         (HeadRef(FIRST, 1), Mean(MeanActivations({})), "did not run in the sample"),
     ],

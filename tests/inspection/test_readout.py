@@ -278,12 +278,7 @@ def copying_loss(model: GPT, tokens: Tensor, offset: int) -> Tensor:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("position", "offset"),
-    [
-        (SinusoidConfig(), 1),
-        (SinusoidConfig(), 3),
-        (SinusoidConfig(), 5),
-        (LearnedConfig(), 5),
-    ],
+    [(SinusoidConfig(), 1), (SinusoidConfig(), 3), (SinusoidConfig(), 5), (LearnedConfig(), 5)],
     ids=lambda value: str(getattr(value, "kind", value)),
 )
 def test_weights_name_the_offset_that_a_model_was_trained_for(

@@ -118,9 +118,7 @@ def published(
 
 
 @st.composite
-def directions(
-    draw: st.DrawFn,
-) -> tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]]:
+def directions(draw: st.DrawFn) -> tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]]:
     """A source word for each target word, and a target word for each source word."""
     sources, targets = draw(st.integers(1, 11)), draw(st.integers(1, 11))
     by_target = [(draw(st.integers(0, sources - 1)), t) for t in range(targets)]

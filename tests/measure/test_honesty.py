@@ -126,11 +126,7 @@ def test_invented_names_by_hand(whole: Measured) -> None:
     # Ada Vark has Ada Kong's Rome, and Cleo Maria Vark's; Ada Elk has Dan Elk's Bonn.
     assert fictional.of_first == 1
     assert fictional.of_last == 3
-    assert fictional.most_frequent == [
-        ("Rome", 2, 2),
-        ("Bonn", 1, 1),
-        ("Utopia", 1, 0),
-    ]
+    assert fictional.most_frequent == [("Rome", 2, 2), ("Bonn", 1, 1), ("Utopia", 1, 0)]
     assert [
         (summary.name, summary.n, summary.median) for summary in fictional.confidence_summaries
     ] == [

@@ -24,12 +24,7 @@ NAMES = ["Ada", "Alan", "Bob", "Eve", "Ida"]
 PLACES = ["Rome", "Leeds", "Oslo", "Bonn", "Cork"]
 # The place determines the last word, six words away: too far for trigrams.
 ENDINGS = {"Rome": "south", "Leeds": "north", "Oslo": "north", "Bonn": "south", "Cork": "west"}
-RNN = (
-    "model.width=16",
-    "model.dropout=0.0",
-    "model.cell.hidden=16",
-    "training.batch_tokens=256",
-)
+RNN = ("model.width=16", "model.dropout=0.0", "model.cell.hidden=16", "training.batch_tokens=256")
 MASKED = (
     'model.kind="masked"',
     "model.width=16",

@@ -23,12 +23,7 @@ from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_sentences
 from harken.tasks.seq2seq import cross_entropy_loss
-from harken.tasks.translate import (
-    TranslateRecipe,
-    TranslateTask,
-    cut_between_words,
-    encode_pairs,
-)
+from harken.tasks.translate import TranslateRecipe, TranslateTask, cut_between_words, encode_pairs
 from untrained import batches, initial_run, stages_of
 
 TASK = TranslateTask()
