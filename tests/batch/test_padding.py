@@ -60,8 +60,6 @@ def test_packing_keeps_sequences_whole(
 ) -> None:
     sequences, first = drawn
     batch = packed_batch(from_lists(sequences), numbers(first), FILLER, capacity)
-    assert batch.positions is not None
-    assert batch.documents is not None
     assert batch.inputs.shape[1] == capacity
     for number, sequence in enumerate(sequences):
         row, column = torch.nonzero(batch.documents == number, as_tuple=True)
@@ -90,9 +88,7 @@ def test_packing_by_hand() -> None:
         capacity=7,
     )
     assert batch.inputs.tolist() == [[21, 22, 23, 24, 25, 1, 2], [11, 12, 13, 14, *[FILLER] * 3]]
-    assert batch.documents is not None
     assert batch.documents.tolist() == [[2, 2, 2, 2, 2, 0, 0], [1, 1, 1, 1, -1, -1, -1]]
-    assert batch.positions is not None
     assert batch.positions.tolist() == [[0, 1, 2, 3, 4, 0, 1], [0, 1, 2, 3, 0, 0, 0]]
 
 

@@ -106,13 +106,6 @@ def test_without_tags_nothing_counts() -> None:
     assert batch.rows.tolist() == [[3, 5]]
 
 
-def test_moving_keeps_every_part() -> None:
-    batch = TaggedBatch(*(torch.arange(6).reshape(2, 3) + 10 * part for part in range(6)))
-    moved = batch.to(torch.device("cpu"))
-    assert isinstance(moved, TaggedBatch)
-    assert all(map(torch.equal, moved, batch))
-
-
 def long_batch(rows: int = 200, time: int = 101) -> TaggedBatch:
     """Words 2, 3, 4, 2, …, with a padded column at the end."""
     words_ = torch.arange(rows * time).reshape(rows, time) % 3 + 2

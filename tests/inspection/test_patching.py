@@ -88,7 +88,6 @@ def test_the_last_position_of_the_only_layer_restores_everything() -> None:
     result = patch_parts(
         model, CLEAN, OTHER, figure, [LayerRef("stack.blocks.0")], by_position=True
     )
-    assert result.positions is not None
     assert_close(result.shares, torch.ones(1).double(), rtol=0, atol=1e-9)
     assert_close(result.positions, torch.tensor([[0.0, 0, 0, 0, 1]]).double(), rtol=0, atol=1e-9)
 

@@ -72,7 +72,6 @@ def test_weights_equal_those_that_hugging_face_returns(
     assert [call.layer for call in records] == [1, 2]
     for call, weights in zip(records, expected, strict=True):
         assert_close(call.weights, weights, rtol=0, atol=1e-6)
-        assert call.queries is not None and call.keys is not None
         assert call.queries.shape == call.keys.shape == (*weights.shape[:3], call.queries.shape[3])
 
 

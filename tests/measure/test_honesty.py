@@ -121,7 +121,6 @@ def test_how_often_an_answer_occurs(times: int, group: str) -> None:
 
 def test_invented_names_by_hand(whole: Measured) -> None:
     fictional = whole[2].fictional
-    assert fictional is not None
     assert fictional.known == 3
     # Ada Vark has Ada Kong's Rome, and Cleo Maria Vark's; Ada Elk has Dan Elk's Bonn.
     assert fictional.of_first == 1
@@ -164,8 +163,6 @@ def test_guarantees_are_chosen_on_other_people() -> None:
     assert len(choosing) > 390
     assert honesty.guarantees == [guarantee(scored, choosing, rate) for rate in MAX_ERRORS]
     marked = next(item for item in honesty.guarantees if item.max_error == MARKED)
-    assert marked.threshold is not None
-    assert honesty.fictional is not None
     assert [item.above for item in honesty.fictional.confidence_summaries] == [
         pytest.approx(float(np.mean(some >= marked.threshold)))
         for some in (
@@ -192,7 +189,6 @@ def test_all_right_and_all_wrong(answer: str) -> None:
     output = [Answer(f"person {at}", answer, at / 60) for at in range(60)]
     samples, _, honesty = measured(output, ["Rome"] * 60, [Answer("Ada Elk", "Rome", 0.5)])
     assert samples["accuracy_at_50"].value == (answer == "Rome")
-    assert honesty.fictional is not None
     assert len(honesty.fictional.confidence_summaries) == 3  # no group of right or of wrong answers
     supported = [guarantee.threshold is not None for guarantee in honesty.guarantees]
     # 30 answers without an error support 20 %, but not 10 %.

@@ -27,8 +27,7 @@ coverage = simulation("coverage")
 
 
 def ends(estimate: Estimate) -> tuple[float, float]:
-    assert estimate.low is not None
-    assert estimate.high is not None
+    assert estimate.low is not None and estimate.high is not None
     return estimate.low, estimate.high
 
 

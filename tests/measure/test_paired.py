@@ -108,8 +108,6 @@ def test_exchanged_systems_get_the_mirrored_answer(right: list[tuple[int, int]],
     assert there == difference(first, second, seed)
     assert 0 < there.p <= 1
     if len(right) > 1:
-        assert there.low is not None
-        assert there.high is not None
         assert (back.low, back.high) == (-there.high, -there.low)
         assert -1 <= there.low <= there.value <= there.high <= 1
         assert there.low < there.high
@@ -153,8 +151,6 @@ def test_pairing_removes_common_difficulty() -> None:
     first, second = two_systems(np.random.default_rng(2), 0.07, 19)
     together = difference(first, second)
     widths = [high - low for low, high in (first.interval(), second.interval())]  # type: ignore
-    assert together.low is not None
-    assert together.high is not None
     # Less than if the two had been measured on different examples.
     assert 0.2 < (together.high - together.low) / math.hypot(*widths) < 0.7
 

@@ -55,9 +55,7 @@ def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe_of(path: Path, kind: str, *settings: str) -> FillRecipe:
-    recipe = load_recipe(path, [*KINDS[kind], *settings])
-    assert isinstance(recipe, FillRecipe)
-    return recipe
+    return load_recipe(path, [*KINDS[kind], *settings])
 
 
 def untrained(recipe: FillRecipe) -> Run:
@@ -78,7 +76,6 @@ def test_the_shipped_recipe_works_with_either_kind(recipe_file: Path, kind: str)
     shipped = Path(__file__).parents[2] / "recipes" / "fill.toml"
     text = recipe_file.parent / "text.txt"
     recipe = load_recipe(shipped, [f'model.kind="{kind}"', f"data.train={text}"])
-    assert isinstance(recipe, FillRecipe)
     vocabulary = TASK.fit(recipe, TASK.read_splits(recipe)["train"])
     assert TASK.build(recipe, vocabulary.sizes).embedding.weight.shape == (len(vocabulary), 192)
 
@@ -283,22 +280,6 @@ def test_blanks_without_spaces(recipe_file: Path) -> None:
     assert blanks.tolist() == [0, 3, 5]
 
 
-@every_kind
-def test_predictions_do_not_depend_on_the_batch_size(
-    recipe_file: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained = untrained(recipe_of(recipe_file, kind))
-    lines = ["___ was born", "Ada ___ born in ___ far", "in the ___", "__", "(in ___), far ___ ."]
-    together = list(trained.predict(lines))
-    monkeypatch.setattr(fill.FillPredictor, "batch_size", 1)
-    alone = list(trained.predict(lines))
-    for prediction, expected in zip(together, alone, strict=True):
-        assert prediction.output == expected.output
-    assert [prediction.input for prediction in together] == lines
-    assert [len(prediction.output.split()) for prediction in together] == [1, 2, 1, 1, 2]
-    assert list(trained.predict([])) == []
-
-
 def test_models_without_attention(recipe_file: Path) -> None:
     convolution = ['model.kind="masked"', "model.width=16", 'model.encoder.kind="stride2"']
     for recipe in (load_recipe(recipe_file, convolution), recipe_of(recipe_file, "rnn")):
@@ -311,7 +292,6 @@ def test_attention_of_the_line_that_was_read(recipe_file: Path) -> None:
     trained = untrained(recipe_of(recipe_file, "masked"))
     evaluation = trained.predictor.evaluate(trained.splits["dev"][:1])
     example = trained.attention(evaluation.example)
-    assert example is not None
     (view,) = example.views
     assert view.queries[0] == view.queries[-1] == SPECIAL[END]
     assert view.queries.count(SPECIAL[MASK]) == 1
@@ -329,7 +309,6 @@ def test_attention_of_the_line_that_was_read(recipe_file: Path) -> None:
         assert example is not None and example.title == f"{blanked} → {prediction.output}"
     limit = trained.recipe.model.max_length
     example = trained.attention(f"{'in ' * 3 * limit}___ {'far ' * limit}")
-    assert example is not None
     (view,) = example.views
     assert SPECIAL[MASK] in view.keys and len(view.keys) <= limit + 2
     with pytest.raises(UserError, match="the line has no blank"):

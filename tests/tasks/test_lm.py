@@ -63,9 +63,7 @@ def recipe_path(text: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe_of(path: Path, *sets: str) -> LanguageModelRecipe:
-    recipe = load_recipe(path, [*FAST, *sets])
-    assert isinstance(recipe, LanguageModelRecipe)
-    return recipe
+    return load_recipe(path, [*FAST, *sets])
 
 
 def trained_of(recipe: LanguageModelRecipe) -> Run:
@@ -148,7 +146,6 @@ def test_the_loss_and_its_value_on_the_dev_split(recipe_path: Path, tmp_path: Pa
     loss = stage.batch(0)[0].loss(trained.model, torch.device("cpu"))
     torch.testing.assert_close(loss, expected)
     alone = trained.predictor.evaluate(trained.splits["dev"]).metrics["nats_disjoint"]
-    assert stage.evaluate is not None
     assert stage.evaluate(trained.model) == pytest.approx(-alone.value, rel=1e-6)
 
 
@@ -286,7 +283,6 @@ def test_attention_of_the_held_out_text(recipe_path: Path) -> None:
     dev = trained.splits["dev"]
     evaluation = trained.predictor.evaluate(dev)
     example = trained.attention(evaluation.example)
-    assert example is not None
     (view,) = example.views
     text, _, after = example.title.rpartition(" → ")
     assert dev[0].startswith(text)
@@ -344,7 +340,6 @@ def test_the_shipped_recipe(text: str, tmp_path: Path) -> None:
     given = tmp_path / "text.txt"
     given.write_text(text, encoding="utf-8")
     recipe = load_recipe(path, [f"data.train={given}"])
-    assert isinstance(recipe, LanguageModelRecipe)
     assert set(TASK.read_splits(recipe)) == {"train", "dev"}
     for kind in ("rnn", "cnn"):
         assert load_recipe(path, [f"model.kind={kind}"]).model.kind == kind

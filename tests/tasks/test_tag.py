@@ -101,9 +101,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe_of(desk: Path, *changes: str) -> TagRecipe:
-    recipe = load_recipe(desk / "recipe.toml", [*SMALL, *changes])
-    assert isinstance(recipe, TagRecipe)
-    return recipe
+    return load_recipe(desk / "recipe.toml", [*SMALL, *changes])
 
 
 def small_changes(body: str) -> tuple[str, ...]:
@@ -202,7 +200,6 @@ def test_words_without_neighbors_are_not_targets(desk: Path, tmp_path: Path) -> 
     recipe = recipe_of(desk, f"data.train={tmp_path / 'few.conllu'}", "training.vectors.steps=1")
     run = initial_run(recipe)
     model = run.model
-    assert model.neighbors is not None
     batch = batches(stages_of(run, tmp_path)[0], 0)[0]
     assert batch.counted == 3
     (rows,) = run.vocabulary.encode([["lo", "ba", "dis"]]).rows
@@ -337,7 +334,6 @@ def test_attention_over_the_words(desk: Path) -> None:
     assert trained.attention("  ") is None
     evaluation = trained.predictor.evaluate([Sentence(("lo", "ba") * 20, ("DET", "NOUN") * 20)])
     example = trained.attention(evaluation.example)
-    assert example is not None
     (view,) = example.views
     assert list(view.queries) == list(view.keys) == ["lo", "ba"] * 8
     with torch.inference_mode(), record(trained.model) as calls:
@@ -348,7 +344,6 @@ def test_attention_over_the_words(desk: Path) -> None:
     assert inputs == [" ".join(sentence.words) for sentence in trained.splits["dev"][:3]]
     for sentence in (*inputs, "new words"):
         example = trained.attention(sentence)
-        assert example is not None
         assert list(example.views[0].keys) == sentence.split()
         (prediction,) = trained.predict([sentence])
         assert example.title == f"{sentence} → {prediction.output}"

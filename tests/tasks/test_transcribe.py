@@ -242,7 +242,6 @@ def test_attention_without_a_decoder(run_of: Any, spoken: Path) -> None:
     with torch.no_grad():  # so that the output is not empty
         run.model.ctc.ctc_head.bias[BLANK] = -100.0
     example = run.attention(name)
-    assert example is not None
     (viewed,) = view_attention(run.model, example)
     assert viewed.view.title == "Encoder self-attention: time in seconds"
     sizes = (len(viewed.view.queries), len(viewed.view.keys))
@@ -274,7 +273,6 @@ def test_attention_of_a_part_of_a_sound(run_of: Any, spoken: Path) -> None:
     run = run_of("conformer, both")
     sound = next((spoken / "spoken" / "dev").glob("*.wav"))
     whole, part = (run.attention(f"{sound}{interval}") for interval in ("", "#t=0.1,0.6"))
-    assert whole is not None and part is not None
     frames = [len(example.views[0].sound.spectrogram) for example in (whole, part)]
     assert frames[1] == 48 < frames[0]  # windows of 25 ms, every 10 ms, that fit in half a second
 
