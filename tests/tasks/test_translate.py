@@ -1,6 +1,5 @@
 """Translation: batches, long sources, attention, and training on a synthetic language."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 import sacrebleu
 import torch
 
+from command_line import Cli
 from harken import config
 from harken.cli.main import main
 from harken.decode.search import SearchConfig, generate
@@ -72,15 +72,12 @@ def run(sentences: SentencesFiles, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_the_commands_of_a_translator(
     run: Run, sentences: SentencesFiles, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = str(run.folder)
-    assert main(["evaluate", folder, "--split", "test", "--json"]) == 0
-    named = json.loads(capsys.readouterr().out)
+    cli = Cli(capsys)
+    named = cli.json("evaluate", run.folder, "--split", "test")
     assert named["metrics"].keys() == {"bleu", "chrf", "bleu_moses"}
-    pair = ["--source", str(sentences.test_source), "--target", str(sentences.test_target)]
-    assert main(["evaluate", folder, *pair, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == named
-    assert main(["predict", folder, str(sentences.test_source)]) == 0
-    outputs = capsys.readouterr().out.splitlines()
+    pair = ["--source", sentences.test_source, "--target", sentences.test_target]
+    assert cli.json("evaluate", run.folder, *pair) == named
+    outputs = cli("predict", run.folder, sentences.test_source).out.splitlines()
     expected = sentences.test_target.read_text().splitlines()
     assert len(outputs) == len(expected)
     theirs = sacrebleu.corpus_bleu(outputs, [expected]).score
