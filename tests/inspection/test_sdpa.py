@@ -155,10 +155,8 @@ def test_multihead_attention_of_pytorch(need_weights: bool, training: bool) -> N
 def test_the_fused_kernel_of_an_encoder_layer_is_off_while_recording() -> None:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(6, 3, 7, batch_first=True)
-    model, inputs = (
-        nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval(),
-        torch.randn(2, 5, 6),
-    )
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    inputs = torch.randn(2, 5, 6)
     with torch.inference_mode():
         plain = model(inputs)
         with record(model, outputs="layers.*.linear2", residual=True) as records:

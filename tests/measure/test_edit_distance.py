@@ -43,12 +43,9 @@ def edits_of(written: list[str], output: list[str], units: Units = "words") -> l
 def test_values_are_those_of_jiwer(pairs: list[tuple[str, str]]) -> None:
     written, output = sides(pairs)
     samples, _ = transcription_samples(written, output)
-    words, characters = (
-        jiwer.process_words(output, written),
-        jiwer.process_characters(output, written),
-    )
+    words = jiwer.process_words(output, written)
     assert samples["wer"].value == pytest.approx(words.wer)
-    assert samples["cer"].value == pytest.approx(characters.cer)
+    assert samples["cer"].value == pytest.approx(jiwer.process_characters(output, written).cer)
     count = max(words.hits + words.substitutions + words.deletions, 1)
     for kind in ("substitutions", "deletions", "insertions"):
         assert samples[kind].value == pytest.approx(getattr(words, kind) / count)

@@ -71,15 +71,6 @@ def log_probabilities(model: ClozeModel, words: list[int], at: int) -> torch.Ten
     return model(tokens, torch.ones_like(blanks), blanks)[0].log_softmax(dim=0)
 
 
-@pytest.mark.parametrize("kind", ["rnn", "masked"])
-def test_the_shipped_recipe_works_with_either_kind(recipe_file: Path, kind: str) -> None:
-    shipped = Path(__file__).parents[2] / "recipes" / "fill.toml"
-    text = recipe_file.parent / "text.txt"
-    recipe = load_recipe(shipped, [f'model.kind="{kind}"', f"data.train={text}"])
-    vocabulary = TASK.fit(recipe, TASK.read_splits(recipe)["train"])
-    assert TASK.build(recipe, vocabulary.sizes).embedding.weight.shape == (len(vocabulary), 192)
-
-
 def test_dev_is_a_share_or_a_file(recipe_file: Path, tmp_path: Path) -> None:
     splits = TASK.read_splits(recipe_of(recipe_file, "rnn"))
     assert (len(splits["train"]), len(splits["dev"])) == (60, 15)

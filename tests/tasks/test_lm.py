@@ -321,13 +321,3 @@ def test_a_run_learns_and_is_loaded_again(
     shares = counts[counts > 0] / counts.sum()
     assert again.value < -(shares * np.log(shares)).sum() - 0.1
     assert (tmp_path / "run" / "report.html").exists()
-
-
-def test_the_shipped_recipe(text: str, tmp_path: Path) -> None:
-    path = Path(__file__).parents[2] / "recipes" / "lm.toml"
-    given = tmp_path / "text.txt"
-    given.write_text(text, encoding="utf-8")
-    recipe = load_recipe(path, [f"data.train={given}"])
-    assert set(TASK.read_splits(recipe)) == {"train", "dev"}
-    for kind in ("rnn", "cnn"):
-        assert load_recipe(path, [f"model.kind={kind}"]).model.kind == kind
