@@ -40,29 +40,6 @@ def kernels(model: GPT) -> list[object]:
     return [block.attention.kernel for block in model.stack.blocks]
 
 
-@torch.no_grad()
-def test_weights_are_those_of_queries_and_keys_in_every_layer() -> None:
-    model = small_model()
-    with record(model) as records:
-        model(TOKENS)
-    slots = torch.arange(7)[None]
-    context = AttentionContext(mask=CAUSAL, query_positions=slots, key_positions=slots)
-    stream = model.embedding(TOKENS) + model.position.tables[0].weight[:7]
-    for block, call in zip(model.stack.blocks, records, strict=True):
-        read, attention = block.attention_norm(stream), block.attention
-        queries = attention.score.q_proj.weight.view(HEADS, KEY_WIDTH, WIDTH)
-        keys = attention.score.k_proj.weight.view(HEADS, KEY_WIDTH, WIDTH)
-        for b in range(2):
-            for h in range(HEADS):
-                for i in range(7):
-                    query = queries[h] @ read[b, i]
-                    scores = torch.stack([query @ (keys[h] @ key) for key in read[b, : i + 1]])
-                    masses = (scores / KEY_WIDTH**0.5).exp()
-                    assert_close(call.weights[b, h, i, : i + 1], masses / masses.sum())
-                    assert not call.weights[b, h, i, i + 1 :].any()
-        stream, _ = block(stream, context)
-
-
 def test_kernels_come_back_when_the_block_ends_or_raises() -> None:
     model = small_model()
     assert kernels(model) == [fused_attention] * LAYERS

@@ -34,8 +34,7 @@ from untrained import batches, initial_run, stages_of
 TASK = TagTask()
 SMALL = (
     "model.width=24",
-    "model.characters.width=8",
-    "model.characters.embedding_width=6",
+    "model.characters={width=8,embedding_width=6}",
     "model.encoder.hidden=12",
     "training.tags.steps=8",
     "training.tags.batch_tokens=256",
@@ -48,10 +47,7 @@ BODIES = {
     "stride2": ("model.encoder.kind=stride2",),
     "gated": ("model.encoder.kind=gated",),
     "transformer": (
-        "model.encoder.kind=transformer",
-        "model.encoder.max_length=16",
-        "model.encoder.layers=2",
-        "model.encoder.attention.heads=2",
+        "model.encoder={kind='transformer',layers=2,max_length=16,attention={heads=2}}",
     ),
 }
 LETTERS = "bdfgklmnprstv"

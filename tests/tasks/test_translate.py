@@ -30,13 +30,8 @@ TASK = TranslateTask()
 RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
 SMALL = (
     "encode.vocab_size=300",
-    "model.encoder.layers=1",
-    "model.decoder.layers=1",
-    "model.decoder.width=24",
-    "model.encoder.attention.heads=2",
-    "model.decoder.attention.heads=2",
-    "model.encoder.max_length=40",
-    "model.decoder.max_length=50",
+    "model.encoder={layers=1,max_length=40,attention={heads=2}}",
+    "model.decoder={layers=1,width=24,max_length=50,attention={heads=2}}",
     "training.pairs.batch_tokens=600",
     "search.beam=2",
 )
