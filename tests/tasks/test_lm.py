@@ -33,11 +33,8 @@ TASK = LanguageModelTask()
 WORDS = ["to", "be,", "or", "not", "the", "question", "king", "crown", "sleep", "dream"]
 LENGTH = 11
 GPT = (
-    "model.layers=1",
-    "model.width=12",
+    "model={layers=1,width=12,attention={heads=2},tie_embeddings=false}",
     f"model.max_length={LENGTH}",
-    "model.attention.heads=2",
-    "model.tie_embeddings=false",
 )
 RNN = ("model.kind=rnn", "model.cell.kind=gru", "model.width=13", f"training.window={LENGTH}")
 CNN = ("model.kind=cnn", "model.width=13", f"training.window={LENGTH}")

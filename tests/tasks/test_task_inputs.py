@@ -24,41 +24,30 @@ LINES = [f"the {color} {animal} sees a river ." for color in ["red", "blue"] for
 TAGGED = "".join(f"{line.split()[1]}\tADJ\n{line.split()[2]}\tNOUN\n\n" for line in LINES)
 CHARACTERS = "encode.kind=characters"
 GPT = ("model.layers=1", "model.width=12", "model.attention.heads=2")
-TRANSFORMER_DECODER = (
-    "{kind='transformer',layers=1,width=12,max_length=21,attention={heads=2},"
+ENCODER = "model.encoder={kind='transformer',layers=1,max_length=20,attention={heads=2}}"
+DECODER = (
+    "model.decoder={kind='transformer',layers=1,width=12,max_length=21,attention={heads=2},"
     "position={kind='learned'}}"
 )
-RNN_DECODER = "{kind='rnn',width=12,hidden=12}"
 SPOKEN = (
     "encode.filterbank.sample_rate=8000",
     "encode.filterbank.mel_bins=23",
     "model.width=12",
     "model.frontend.channels=3",
-    "model.encoder={kind='transformer',layers=1,max_length=20,attention={heads=2}}",
+    ENCODER,
 )
 RECIPES = {
     "answer": ("task=answer", CHARACTERS, *GPT, "model.max_length=32"),
-    "tag": (
-        "task=tag",
-        "model.encoder={kind='transformer',layers=1,max_length=7,attention={heads=2}}",
-    ),
-    "fill": (
-        "task=fill",
-        "model={kind='masked',encoder={kind='transformer',layers=1,max_length=7}}",
-    ),
+    "tag": ("task=tag", ENCODER, "model.encoder.max_length=7"),
+    "fill": ("task=fill", "model={kind='masked',encoder={layers=1,max_length=7}}"),
     "fill, rnn": ("task=fill", "model={width=16,cell={hidden=16}}"),
     "lm": ("task=lm", CHARACTERS, *GPT, "model.max_length=32", "search.max_tokens=9"),
-    "translate": (
-        "task=translate",
-        CHARACTERS,
-        "model.encoder={kind='transformer',layers=1,max_length=20,attention={heads=2}}",
-        f"model.decoder={TRANSFORMER_DECODER}",
-    ),
+    "translate": ("task=translate", CHARACTERS, ENCODER, DECODER),
     "translate, rnn": (
         "task=translate",
         CHARACTERS,
         "model.encoder={kind='gru',direction='both',hidden=6}",
-        f"model.decoder={RNN_DECODER}",
+        "model.decoder={kind='rnn',width=12,hidden=12}",
         "search.max_tokens=21",
     ),
     "caption": (
@@ -66,14 +55,9 @@ RECIPES = {
         "model.width=12",
         "encode.images={columns=32,rows=32}",
         "model.frontend={kind='patch',patch=8}",
-        f"model.decoder={TRANSFORMER_DECODER}",
+        DECODER,
     ),
-    "transcribe": (
-        "task=transcribe",
-        *SPOKEN,
-        f"model.decoder={TRANSFORMER_DECODER}",
-        "model.ctc=false",
-    ),
+    "transcribe": ("task=transcribe", *SPOKEN, DECODER, "model.ctc=false"),
     "transcribe, ctc": ("task=transcribe", *SPOKEN),
 }
 SAMPLING = ["answer", "lm", "translate", "translate, rnn", "caption", "transcribe"]

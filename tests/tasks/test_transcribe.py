@@ -112,8 +112,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "training.speech.optimizer.lr=0.01",
         "training.speech.optimizer.fallback.lr=0.005",
         "training.speech.speeds=[1.0]",
-        "training.speech.spec_augment.time_masks=0",
-        "training.speech.spec_augment.frequency_masks=0",
+        "training.speech.spec_augment={time_masks=0,frequency_masks=0}",
         f"data.dev={manifest}",
     )
     return train(recipe(folder, *sets), folder / "run")
