@@ -163,11 +163,6 @@ def parts(corrupted: list[int]) -> tuple[list[int], list[int], list[int]]:
     return corrupted[:first], corrupted[second + 1 :], corrupted[first + 1 : second]
 
 
-def test_a_span_by_hand() -> None:
-    moved = move_spans(from_lists([[1, 2, 3, 4, 5], [6]]), numbers([1, 0]), numbers([2, 1]), MASK)
-    assert to_lists(moved) == [[1, MASK, 4, 5, MASK, 2, 3], [MASK, MASK, 6]]
-
-
 @given(documents, st.data())
 def test_moving_equals_slicing(sequences: list[list[int]], data: st.DataObject) -> None:
     spans = [data.draw(st.integers(0, len(text))) for text in sequences]

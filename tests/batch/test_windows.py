@@ -3,7 +3,6 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,19 +88,6 @@ def test_sliding_windows_count_each_target_once_in_order(count: int, data: st.Da
             assert start == number * stride
             assert first - 1 >= length - stride
     assert counted == list(range(1, count))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        ((11, 4, 4), [[0, 4, 8], [5, 5, 3], [1, 1, 1]]),
-        ((11, 4, 2), [[0, 2, 4, 6], [5] * 4, [1, 3, 3, 3]]),
-        ((5, 4, 2), [[0], [5], [1]]),
-        ((6, 4, 3), [[0, 3], [5, 3], [1, 2]]),
-    ],
-)
-def test_sliding_windows_by_hand(sizes: tuple[int, int, int], expected: list[list[int]]) -> None:
-    assert [part.tolist() for part in sliding_windows(*sizes)] == expected
 
 
 @given(streams, st.integers(2, 40), st.integers(1, 5))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
+from writers import stirred as stirred_module
 
 from harken.attention.kernels import fused_attention
 from harken.attention.multihead import MultiHead, MultiHeadConfig
@@ -44,8 +45,6 @@ from small_models import (
     POSITIONS,
     VOCABULARY,
     over_map,
-    small_config,
-    stirred,
 )
 from small_models import small_model as small
 
@@ -74,14 +73,7 @@ def translator(decoder: str, *, conformer: bool = False) -> EncoderDecoder:
         else TransformerEncoderConfig(layers=1, max_length=31, attention=THREE)
     )
     config = EncoderDecoderConfig(encoder=body, decoder=DECODERS[decoder])
-    return shaken(config.build(17, seed=0))
-
-
-def shaken(model: nn.Module) -> nn.Module:  # type: ignore[misc]
-    torch.manual_seed(0)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return model.double().eval()
+    return stirred_module(config.build(17, seed=0), torch.float64)
 
 
 def means_of(model: nn.Module) -> MeanActivations:
@@ -112,15 +104,12 @@ def test_an_attention_without_heads_returns_the_output_bias() -> None:
     config = GPTConfig(
         layers=1, width=12, max_length=7, attention=MultiHeadConfig(heads=3, bias=True)
     )
-    model = shaken(config.build(VOCABULARY, seed=0))
+    model = stirred_module(config.build(VOCABULARY, seed=0), torch.float64)
     attention = model.get_submodule(FIRST)
     written: list[Tensor] = []
     attention.register_forward_hook(lambda module, inputs, output: written.append(output[0]))
-    every: list[list[ModelPart]] = [
-        [AttentionRef(FIRST)],
-        [HeadRef(FIRST, head) for head in (1, 2, 3)],
-    ]
-    for parts in every:
+    heads: list[ModelPart] = [HeadRef(FIRST, head) for head in (1, 2, 3)]
+    for parts in (heads, [AttentionRef(FIRST)]):
         with ablated(model, parts):
             model(TOKENS)
         assert torch.equal(written.pop(), attention.out_proj.bias.expand(3, 5, 12))
@@ -182,8 +171,7 @@ def test_a_removed_feed_forward_layer() -> None:
 @pytest.mark.parametrize("position", sorted(set(POSITIONS) - {"none"}))
 def test_a_model_without_positions(position: str) -> None:
     model = small(position=position)
-    bare = small_config(position="none")
-    other = stirred(bare)
+    other = small(position="none")
     other.load_state_dict(
         {name: value for name, value in model.state_dict().items() if "position" not in name}
     )
@@ -194,28 +182,29 @@ def test_a_model_without_positions(position: str) -> None:
     assert position_parts(other) == []
 
 
-def test_concatenated_positions_are_replaced_by_zeros() -> None:
-    spatial = SpatialConfig(layers=1, position=POSITIONS["learned"]).build(8, 3, 2)
-    concatenated = replace(POSITIONS["learned"], place="concat")  # type: ignore[type-var, call-arg]
-    model = SpatialConfig(layers=1, position=concatenated).build(8, 3, 2).double()
-    picture = torch.randn(2, 3, 2, 8).double()
-    whole = over_map(model, picture)
-    with ablated(model, [PositionRef("position")]):
-        bare = over_map(model, picture)
-    for table in model.position.tables:
-        table.weight.zero_()
-    assert not torch.allclose(whole, bare)
-    assert_close(bare, over_map(model, picture), rtol=0, atol=1e-12)
-    assert position_parts(spatial) == [PositionRef("position")]
+SPATIAL = [
+    (HeadRef(FIRST, 1), SpatialConfig(layers=1, attention=THREE)),
+    (
+        PositionRef("position"),
+        SpatialConfig(layers=1, position=replace(POSITIONS["learned"], place="concat")),
+    ),
+]
 
 
-def test_spatial_heads() -> None:
-    model = SpatialConfig(layers=1, attention=THREE).build(12, 3, 2).double()
+@pytest.mark.parametrize(("part", "config"), SPATIAL, ids=["head", "concatenated position"])
+def test_parts_of_a_spatial_encoder(part: ModelPart, config: SpatialConfig) -> None:
+    """An ablated head or position equals one whose weights are zero."""
+    model = config.build(12, 3, 2).double()
     picture = torch.randn(2, 3, 2, 12).double()
     whole = over_map(model, picture)
-    with ablated(model, [HeadRef(FIRST, 1)]):
+    with ablated(model, [part]):
         bare = over_map(model, picture)
-    model.get_submodule(FIRST).out_proj.weight[:, :4] = 0.0
+    if isinstance(part, HeadRef):
+        model.get_submodule(FIRST).out_proj.weight[:, :4] = 0.0
+    else:
+        assert position_parts(model) == [part]
+        for table in model.position.tables:
+            table.weight.zero_()
     assert not torch.allclose(whole, bare)
     assert_close(bare, over_map(model, picture), rtol=0, atol=1e-12)
 
@@ -283,11 +272,7 @@ def test_heads_are_those_that_ran() -> None:
 def test_blocks_may_be_nested_and_leave_when_they_raise() -> None:
     model = small()
     whole = model(TOKENS)
-    parts: list[ModelPart] = [
-        HeadRef(FIRST, 1),
-        LayerRef("stack.blocks.1"),
-        PositionRef("position"),
-    ]
+    parts = [HeadRef(FIRST, 1), LayerRef("stack.blocks.1"), PositionRef("position")]
     with ablated(model, parts):
         together = model(TOKENS)
     with ablated(model, parts[:1]), ablated(model, parts[1:2]), ablated(model, parts[2:]):
@@ -321,11 +306,7 @@ def test_recorded_within_and_around() -> None:
     ("part", "how", "message"),
     [
         (HeadRef(FIRST, HEADS + 1), Zero(), "head 4 of .* .expected 1 to 3."),
-        (
-            HeadRef("stack", 1),
-            Zero(),
-            "stack: expected an attention, .* got Stack",
-        ),
+        (HeadRef("stack", 1), Zero(), "stack: expected an attention, .* got Stack"),
         (PositionRef("stack"), Zero(), "expected a position kind"),
         (HeadRef(FIRST, 1), Mean(MeanActivations({})), "did not run in the sample"),
     ],

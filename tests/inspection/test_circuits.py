@@ -81,17 +81,6 @@ def test_the_score_is_that_of_the_factors_with_biases_and_shared_keys(score: Sco
                 assert_close(query @ key, scores[1, head, i, t], **EXACT)
 
 
-@torch.no_grad()
-def test_the_query_comes_first() -> None:
-    attention = attention_of(DotConfig(), bias=False)
-    queries = attention.score.q_proj.weight.view(HEADS, KEY_WIDTH, WIDTH)
-    keys = attention.score.k_proj.weight.view(GROUPS, KEY_WIDTH, WIDTH)
-    merged = whole(query_key(attention))
-    x, y = random(WIDTH, seed=1), random(WIDTH, seed=2)
-    assert_close(x @ merged[5] @ y, (queries[5] @ x) @ (keys[2] @ y), **EXACT)
-    assert abs(y @ merged[5] @ x - x @ merged[5] @ y) > 0.1
-
-
 @pytest.mark.parametrize("settings", [{}, {"head_width": None, "v_proj": False}])
 @torch.no_grad()
 def test_what_heads_write_adds_up_to_the_output(settings: dict[str, object]) -> None:

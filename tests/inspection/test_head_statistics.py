@@ -78,10 +78,8 @@ def test_figures_are_means_over_queries(time: int) -> None:
 
 def test_inputs_one_by_one_add_up_to_all_at_once() -> None:
     weights = random_weights()
-    whole, parts = (
-        head_statistics(weights),
-        reduce(add, (head_statistics(row[None]) for row in weights)),
-    )
+    whole = head_statistics(weights)
+    parts = reduce(add, (head_statistics(row[None]) for row in weights))
     assert (whole.entropy.count, parts.entropy.count) == (ROWS * TIME, ROWS * TIME)
     for name in ("offset", "distance", "entropy", "evenness", "first"):
         assert_close(getattr(parts, name).mean, getattr(whole, name).mean)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 from torch.utils.hooks import RemovableHandle
+from writers import stirred
 
 from harken.errors import UserError
 from harken.inspection.ablation import AttentionRef, HeadRef, LayerRef, with_outputs
@@ -88,7 +89,6 @@ def test_the_last_position_of_the_only_layer_restores_everything() -> None:
     result = patch_parts(
         model, CLEAN, OTHER, figure, [LayerRef("stack.blocks.0")], by_position=True
     )
-    assert result.positions is not None
     assert_close(result.shares, torch.ones(1).double(), rtol=0, atol=1e-9)
     assert_close(result.positions, torch.tensor([[0.0, 0, 0, 0, 1]]).double(), rtol=0, atol=1e-9)
 
@@ -98,11 +98,7 @@ def test_attention_that_runs_step_by_step_is_patched_step_by_step() -> None:
     config = EncoderDecoderConfig(
         encoder=GRUConfig(direction="both"), decoder=AttentionRNNDecoderConfig(width=12, hidden=13)
     )
-    model = config.build(17, seed=0)
-    torch.manual_seed(0)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
-    model = model.double().eval()
+    model = stirred(config.build(17, seed=0), torch.float64)
     present, target = torch.ones(2, 5).bool(), torch.tensor([[3, 4, 5], [3, 6, 7]])
 
     def figure(source: Tensor) -> Tensor:
@@ -141,10 +137,7 @@ def test_inputs_that_cannot_be_compared() -> None:
 
 
 def test_the_metric_compares_the_predictions_of_both_inputs() -> None:
-    clean, corrupted = (
-        torch.tensor([[1.0, 3, 2], [5, 0, 0]]),
-        torch.tensor([[4.0, 3, 2], [0, 0, 1]]),
-    )
+    clean, corrupted = torch.tensor([[[1.0, 3, 2], [5, 0, 0]], [[4, 3, 2], [0, 0, 1]]])
     metric = next_token_metric(clean, corrupted)
     assert metric.name == "logit difference"
     assert metric(clean).tolist() == [2, 5] and metric(corrupted).tolist() == [-1, -1]

@@ -11,7 +11,6 @@ from torch.testing import assert_close
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import (
     LearnedConfig,
-    NoPositionConfig,
     PositionConfig,
     SinusoidConfig,
 )
@@ -34,9 +33,7 @@ WIDTH, LENGTH, BASE = 16, 44, 10000.0
 
 
 def reading(model: torch.nn.Module, name: str = FIRST, length: int = LENGTH) -> Readout:
-    path = input_path(model, name)
-    assert path is not None
-    return read_out(model.get_submodule(name), path, length=length)
+    return read_out(model.get_submodule(name), input_path(model, name), length=length)
 
 
 def encoder_with(
@@ -203,14 +200,8 @@ def test_the_first_place_is_left_out() -> None:
 
 
 def test_offsets_are_those_that_the_mask_lets_see() -> None:
-    assert reading(small_model(seen="strictly_causal"), length=11).offsets.tolist() == [
-        1,
-        2,
-        3,
-        4,
-        5,
-    ]
-    assert reading(small_model(seen="window"), length=11).offsets.tolist() == [0, 1, 2, 3]
+    for seen, offsets in (("strictly_causal", [1, 2, 3, 4, 5]), ("window", [0, 1, 2, 3])):
+        assert reading(small_model(seen=seen), length=11).offsets.tolist() == offsets
 
 
 def test_tokens_come_down_the_path_of_norms() -> None:
@@ -278,12 +269,7 @@ def copying_loss(model: GPT, tokens: Tensor, offset: int) -> Tensor:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("position", "offset"),
-    [
-        (SinusoidConfig(), 1),
-        (SinusoidConfig(), 3),
-        (SinusoidConfig(), 5),
-        (LearnedConfig(), 5),
-    ],
+    [(SinusoidConfig(), 1), (SinusoidConfig(), 3), (SinusoidConfig(), 5), (LearnedConfig(), 5)],
     ids=lambda value: str(getattr(value, "kind", value)),
 )
 def test_weights_name_the_offset_that_a_model_was_trained_for(
@@ -316,9 +302,3 @@ def test_weights_name_the_offset_that_a_model_was_trained_for(
     assert read.preferred[counts] == offset
     assert read.band[counts] == 1 and read.position[counts] > 0.9
     assert untrained.expected[counts].max() < 0.2 < 0.5 < read.expected[counts].max()
-
-
-def test_no_position_is_read_as_none() -> None:
-    config = GPTConfig(layers=1, width=8, max_length=16, position=NoPositionConfig())
-    read = reading(config.build(11, seed=0), length=16)
-    assert_close(read.profile, torch.zeros_like(read.profile), rtol=0, atol=1e-6)

@@ -1,6 +1,7 @@
 """Attention recorded in a search compared with full passes over its hypotheses."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -28,22 +29,11 @@ each_precision = pytest.mark.parametrize(
 
 
 def search_case(
-    case: Writer,
-    kind: str,
-    search: SearchConfig,
-    nbest: int = 1,
-    selection: Selection | None = None,
+    case: Writer, kind: str, search: SearchConfig, **options: Any
 ) -> list[list[AttendedHypothesis]]:
+    batch, limits = (case.prompts, case.present), {"end": ENDS[kind], "max_tokens": MAX_TOKENS}
     return search_with_attention(
-        case.stepper,
-        case.model,
-        case.prompts,
-        case.present,
-        search=search,
-        end=ENDS[kind],
-        max_tokens=MAX_TOKENS,
-        nbest=nbest,
-        selection=selection or Selection(),
+        case.stepper, case.model, *batch, search=search, **limits, **options
     )
 
 
@@ -121,7 +111,7 @@ SEARCHES = {
 @pytest.mark.parametrize("kind", ["translate rnn", "joint transformer", "language model"])
 def test_recording_does_not_change_the_search(kind: str, search: SearchConfig, nbest: int) -> None:
     case = writer(kind, 7, torch.float64)
-    result = search_case(case, kind, search, nbest)
+    result = search_case(case, kind, search, nbest=nbest)
     batch, end = (case.prompts, case.present), ENDS[kind]
     unrecorded = generate(
         case.stepper, *batch, search=search, end=end, max_tokens=MAX_TOKENS, nbest=nbest

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from harken.measure.paired import comparable
 from harken.measure.scored_answers import ScoredAnswers
 
 SIX = ScoredAnswers([0.5, 0.9, 0.7, 0.4, 0.8, 0.6], [True, True, False, False, True, True])
+TIED = ScoredAnswers([0.5, 0.9, 0.5, 0.5], [True, True, False, True])
 
 # Few different confidences, so that many are equal.
 ANSWERS = st.lists(
@@ -27,19 +29,21 @@ ANSWERS = st.lists(
 )
 
 
-def test_the_curve_by_hand() -> None:
-    curve = risk_coverage(SIX)
-    assert curve.thresholds.tolist() == [0.9, 0.8, 0.7, 0.6, 0.5, 0.4]
-    assert curve.wrong.tolist() == [0, 0, 1, 1, 1, 2]
-    np.testing.assert_allclose(curve.coverage, np.arange(1, 7) / 6)
-    np.testing.assert_allclose(curve.risk, [0, 0, 1 / 3, 1 / 4, 1 / 5, 1 / 3])
-
-
-def test_equally_sure_answers_are_given_together() -> None:
-    curve = risk_coverage(ScoredAnswers([0.5, 0.9, 0.5, 0.5], [True, True, False, True]))
-    assert curve.thresholds.tolist() == [0.9, 0.5]
-    assert curve.answered.tolist() == [1, 4]
-    assert curve.wrong.tolist() == [0, 1]
+@pytest.mark.parametrize(
+    ("scored", "thresholds", "answered", "wrong"),
+    [
+        (SIX, [0.9, 0.8, 0.7, 0.6, 0.5, 0.4], [1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 1, 2]),
+        (TIED, [0.9, 0.5], [1, 4], [0, 1]),  # equal confidences are answered together
+    ],
+)
+def test_the_curve_by_hand(
+    scored: ScoredAnswers, thresholds: list[float], answered: list[int], wrong: list[int]
+) -> None:
+    curve = risk_coverage(scored)
+    assert curve.thresholds.tolist() == thresholds
+    assert (curve.answered.tolist(), curve.wrong.tolist()) == (answered, wrong)
+    np.testing.assert_allclose(curve.coverage, np.array(answered) / len(scored))
+    np.testing.assert_allclose(curve.risk, np.array(wrong) / answered)
 
 
 def lucky(count: int) -> ScoredAnswers:
@@ -54,17 +58,6 @@ def test_a_few_lucky_answers_support_nothing() -> None:
     assert lowest_max_error(lucky(60)) == pytest.approx(1 - 0.05 ** (1 / 29))
     assert threshold_for(lucky(118), 0.05) is None
     assert threshold_for(lucky(119), 0.05) == 0.5
-
-
-def test_tests_stop_at_the_first_that_fails() -> None:
-    """Of 1000 answers those from 0.58 to 0.78 are wrong, all others right."""
-    confidences = np.arange(1000) / 1000
-    right = (confidences < 0.58) | (confidences >= 0.78)
-    scored = ScoredAnswers(confidences.tolist(), right.tolist())
-    # Of the 200 most confident none is wrong, of 250 12 %, of 300 27 %, of 500 40 %, of all 20 %.
-    assert threshold_for(scored, 0.1) == 0.8
-    assert threshold_for(scored, 0.25) == 0.75  # though all together would pass
-    assert threshold_for(scored, 0.45) == 0.0
 
 
 @given(ANSWERS, st.sampled_from([0.1, 0.25, 0.5, 0.75]))
@@ -129,33 +122,22 @@ def test_systems_may_choose_what_they_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("confidences", "right", "threshold", "answered", "wrong"),
+    ("confidences", "right", "threshold", "answered", "errors"),
     [
         (
             [*[0.8] * 45, *[0.3] * 15, 0.9, 0.8, 0.8, 0.7, 0.1],
             [*[True] * 45, *[False] * 15, True, False, True, True, False],
-            *(0.8, 3, 1),
+            *(0.8, [True] * 3 + [False] * 2, [True, False, False]),
         ),
         ([0.9] * 65, [True] * 40 + [False] * 25, None, None, None),  # not supported
-        ([0.9] * 60 + [0.2] * 5, [True] * 65, 0.9, 0, None),  # nothing is answered
+        ([0.9] * 60 + [0.2] * 5, [True] * 65, 0.9, [False] * 5, None),  # nothing is answered
     ],
 )
 def test_a_guarantee_by_hand(
-    confidences: list[float],
-    right: list[bool],
-    threshold: float | None,
-    answered: int | None,
-    wrong: int | None,
+    confidences: list[float], right: list[bool], threshold: Any, answered: Any, errors: Any
 ) -> None:
     """Chosen on the first 60 answers, measured on the other five."""
     result = guarantee(ScoredAnswers(confidences, right), list(range(60)), 0.1)
     assert (result.threshold, result.chosen_on, result.n) == (threshold, 60, 5)
-    if answered is None:
-        assert result.coverage is None
-    else:
-        assert result.coverage == share([True] * answered + [False] * (5 - answered)).estimate()
-    if wrong is None or answered is None:
-        assert result.error is None
-    else:
-        outcomes = [True] * wrong + [False] * (answered - wrong)
-        assert result.error == share(outcomes, "error").estimate()
+    assert result.coverage == (answered and share(answered).estimate())
+    assert result.error == (errors and share(errors, "error").estimate())

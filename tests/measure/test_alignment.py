@@ -19,26 +19,15 @@ from harken.measure.alignment import (
     word_weights,
 )
 
+Links = frozenset[tuple[int, int]]
 LINKS = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 6)))
 
 
-def gold(sure: set[tuple[int, int]], possible: set[tuple[int, int]]) -> GoldLinks:
-    return GoldLinks(frozenset(sure), frozenset(sure | possible))
-
-
-def metrics(
-    result: list[frozenset[tuple[int, int]]], expected: list[GoldLinks]
-) -> dict[str, float]:
-    return {
-        name: sample.value
-        for name, sample in alignment_samples(link_counts(result, expected)).items()
-    }
-
-
 @given(st.lists(st.tuples(LINKS, LINKS, LINKS), min_size=1, max_size=5))
-def test_against_fractions_of_sets(rows: list[tuple[frozenset[tuple[int, int]], ...]]) -> None:
+def test_against_fractions_of_sets(rows: list[tuple[Links, ...]]) -> None:
     expected = [GoldLinks(sure, sure | possible) for _, sure, possible in rows]
-    result = metrics([links for links, _, _ in rows], expected)
+    samples = alignment_samples(link_counts([links for links, _, _ in rows], expected))
+    result = {name: sample.value for name, sample in samples.items()}
     # All pairs as one set, each link with the number of its pair.
     a = {(n, link) for n, (links, _, _) in enumerate(rows) for link in links}
     s = {(n, link) for n, links_ in enumerate(expected) for link in links_.sure}
@@ -81,9 +70,7 @@ def test_both_directions_and_a_threshold() -> None:
     assert extract_links(weights, "threshold", 0.9) == set()
 
 
-def published(
-    by_target: frozenset[tuple[int, int]], by_source: frozenset[tuple[int, int]]
-) -> frozenset[tuple[int, int]]:
+def published(by_target: Links, by_source: Links) -> Links:
     """GROW-DIAG-FINAL line by line as on Moses' page "Align Words", e the target, f the source.
 
     Moses' symal keeps its points in a sorted set of (target, source), takes the neighbors in this
@@ -118,9 +105,7 @@ def published(
 
 
 @st.composite
-def directions(
-    draw: st.DrawFn,
-) -> tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]]:
+def directions(draw: st.DrawFn) -> tuple[Links, Links]:
     """A source word for each target word, and a target word for each source word."""
     sources, targets = draw(st.integers(1, 11)), draw(st.integers(1, 11))
     by_target = [(draw(st.integers(0, sources - 1)), t) for t in range(targets)]
@@ -130,9 +115,7 @@ def directions(
 
 @settings(max_examples=400)
 @given(directions())
-def test_grow_diag_final_is_the_published_one(
-    pair: tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]],
-) -> None:
+def test_grow_diag_final_is_the_published_one(pair: tuple[Links, Links]) -> None:
     result = grow_diag_final(*pair)
     assert result == published(*pair)
     assert pair[0] & pair[1] <= result <= pair[0] | pair[1]
@@ -145,8 +128,8 @@ def test_a_diagonal_keeps_within_both_sentences() -> None:
 
 
 def test_the_best_is_of_the_whole_and_its_honest_figure_of_the_other_half() -> None:
-    expected = [gold({(0, 0)}, set())] * 4
     right, wrong = frozenset({(0, 0)}), frozenset({(0, 1)})
+    expected = [GoldLinks(right, right)] * 4
     counts = {
         "even": link_counts([right, wrong, right, wrong], expected),
         "odd": link_counts([wrong, right, wrong, wrong], expected),

@@ -108,9 +108,7 @@ def test_inside_is_as_matplotlib_has_it(x: int, y: int, width: int, height: int)
 
 
 @pytest.mark.parametrize("config", [PatchEmbeddingConfig(patch=6), ConvStemConfig()])
-def test_centers_agree_with_the_frontends(
-    config: PatchEmbeddingConfig | ConvStemConfig,
-) -> None:
+def test_centers_agree_with_the_frontends(config: PatchEmbeddingConfig | ConvStemConfig) -> None:
     """The center of a patch is the mean of its pixels' centers."""
     front = config.build(ImageSizes(channels=1, columns=42, rows=30), width=2)
     tokens = front(torch.zeros(1, 1, 30, 42))

@@ -31,18 +31,12 @@ def test_the_error_by_hand() -> None:
     assert high.correct == share([True, True, False]).estimate()
 
 
-def test_a_true_confidence_has_no_error() -> None:
-    scored = ScoredAnswers([0.75] * 4 + [0.2] * 5, [True] * 3 + [False] * 5 + [True])
-    assert calibration_error(scored).value == pytest.approx(0.0, abs=1e-12)
-    assert (
-        calibration_error(ScoredAnswers([1.0, 1.0], [True, True])).estimate().high > 0.3
-    )  # of two only
-
-
 @pytest.mark.parametrize(("confidence", "right", "error"), [(1.0, False, 1.0), (0.0, True, 1.0)])
-def test_one_answer(confidence: float, right: bool, error: float) -> None:
+def test_few_answers(confidence: float, right: bool, error: float) -> None:
     estimate = calibration_error(ScoredAnswers([confidence], [right])).estimate()
     assert (estimate.value, estimate.high, estimate.unit) == (error, None, "error")
+    two = calibration_error(ScoredAnswers([1.0, 1.0], [True, True])).estimate()
+    assert two.value == 0 and two.high > 0.3
 
 
 @given(ANSWERS)
@@ -71,13 +65,11 @@ def test_what_an_answer_counts_depends_on_it_alone(
     first: list[tuple[float, bool]], second: list[tuple[float, bool]]
 ) -> None:
     """Resampling and exchanges of examples depend on it."""
-    apart = [
-        calibration_error(ScoredAnswers([c for c, _ in some], [r for _, r in some])).counts
-        for some in (first, second)
-    ]
-    both = [*first, *second]
-    together = calibration_error(ScoredAnswers([c for c, _ in both], [r for _, r in both]))
-    np.testing.assert_array_equal(together.counts, np.vstack(apart))
+    apart, other, together = (
+        calibration_error(ScoredAnswers(*zip(*answers, strict=True))).counts
+        for answers in (first, second, [*first, *second])
+    )
+    np.testing.assert_array_equal(together, np.vstack((apart, other)))
 
 
 def test_chance_alone() -> None:

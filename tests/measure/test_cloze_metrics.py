@@ -131,15 +131,12 @@ def test_figures() -> None:
     nats = -sum(math.log(probability) for probability in (0.5, 0.25, 0.1, 0.8, 0.02)) / 5
     assert metrics.loss(FILLED, "nats").value == pytest.approx(nats)
     assert metrics.loss(FILLED, "perplexity").value == pytest.approx(math.exp(nats))
-    assert (metrics.loss(FILLED, "nats").unit, metrics.loss(FILLED, "perplexity").unit) == (
+    assert [metrics.loss(FILLED, unit).unit for unit in ("nats", "perplexity")] == [
         "nats",
         "perplexity",
-    )
-    low, high = (
-        metrics.loss(FILLED, "perplexity").estimate().low,
-        metrics.loss(FILLED, "perplexity").estimate().high,
-    )
-    assert low < math.exp(nats) < high
+    ]
+    estimate = metrics.loss(FILLED, "perplexity").estimate()
+    assert estimate.low < math.exp(nats) < estimate.high
 
 
 def test_only_the_five_most_probable_count() -> None:

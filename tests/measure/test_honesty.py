@@ -71,23 +71,15 @@ def whole() -> Measured:
 
 def test_kinds_of_answers(whole: Measured) -> None:
     kinds = {name: estimate.value for name, estimate in whole[2].kinds.items()}
-    assert kinds == {
-        RIGHT: pytest.approx(3 / 7),
-        KNOWN: pytest.approx(2 / 7),
-        UNKNOWN: pytest.approx(2 / 7),
-    }
+    assert kinds == pytest.approx({RIGHT: 3 / 7, KNOWN: 2 / 7, UNKNOWN: 2 / 7})
     assert whole[0]["unknown_answers"].value == pytest.approx(2 / 7)
 
 
 def test_figures_have_notes_and_a_direction(whole: Measured) -> None:
     assert whole[0].keys() == whole[1].keys()
     lower = [name for name, sample in whole[0].items() if sample.unit in LOWER_IS_BETTER]
-    assert lower == [
-        "calibration_error",
-        "unknown_answers",
-        "nearest_name_string",
-        "nearest_name_embedding",
-    ]
+    errors = ["calibration_error", "unknown_answers"]
+    assert lower == [*errors, "nearest_name_string", "nearest_name_embedding"]
     assert whole[0]["accuracy_at_50"].value == pytest.approx(2 / 4)
     assert whole[0]["accuracy_at_90"].value == pytest.approx(3 / 7)
 
@@ -121,27 +113,19 @@ def test_how_often_an_answer_occurs(times: int, group: str) -> None:
 
 def test_invented_names_by_hand(whole: Measured) -> None:
     fictional = whole[2].fictional
-    assert fictional is not None
     assert fictional.known == 3
     # Ada Vark has Ada Kong's Rome, and Cleo Maria Vark's; Ada Elk has Dan Elk's Bonn.
     assert fictional.of_first == 1
     assert fictional.of_last == 3
-    assert fictional.most_frequent == [
-        ("Rome", 2, 2),
-        ("Bonn", 1, 1),
-        ("Utopia", 1, 0),
-    ]
-    assert [
-        (summary.name, summary.n, summary.median) for summary in fictional.confidence_summaries
-    ] == [
+    assert fictional.most_frequent == [("Rome", 2, 2), ("Bonn", 1, 1), ("Utopia", 1, 0)]
+    summaries = fictional.confidence_summaries
+    assert [(summary.name, summary.n, summary.median) for summary in summaries] == [
         ("real names", 7, 0.4),
         ("real names, right answers", 3, 0.8),
         ("real names, wrong answers", 4, pytest.approx(0.35)),
         ("fictional names", 4, pytest.approx(0.6)),
     ]
-    assert all(
-        summary.above is None for summary in fictional.confidence_summaries
-    )  # nothing could be guaranteed
+    assert all(summary.above is None for summary in summaries)  # nothing could be guaranteed
 
 
 def many(count: int, seed: int) -> tuple[list[Answer], list[str]]:
@@ -168,8 +152,6 @@ def test_guarantees_are_chosen_on_other_people() -> None:
     assert len(choosing) > 390
     assert honesty.guarantees == [guarantee(scored, choosing, rate) for rate in MAX_ERRORS]
     marked = next(item for item in honesty.guarantees if item.max_error == MARKED)
-    assert marked.threshold is not None
-    assert honesty.fictional is not None
     assert [item.above for item in honesty.fictional.confidence_summaries] == [
         pytest.approx(float(np.mean(some >= marked.threshold)))
         for some in (
@@ -196,7 +178,6 @@ def test_all_right_and_all_wrong(answer: str) -> None:
     output = [Answer(f"person {at}", answer, at / 60) for at in range(60)]
     samples, _, honesty = measured(output, ["Rome"] * 60, [Answer("Ada Elk", "Rome", 0.5)])
     assert samples["accuracy_at_50"].value == (answer == "Rome")
-    assert honesty.fictional is not None
     assert len(honesty.fictional.confidence_summaries) == 3  # no group of right or of wrong answers
     supported = [guarantee.threshold is not None for guarantee in honesty.guarantees]
     # 30 answers without an error support 20 %, but not 10 %.

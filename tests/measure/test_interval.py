@@ -26,17 +26,9 @@ from harken.measure.perplexity import loss_sample
 coverage = simulation("coverage")
 
 
-def outcomes(right: int, count: int) -> list[bool]:
-    return [True] * right + [False] * (count - right)
-
-
 def ends(estimate: Estimate) -> tuple[float, float]:
-    assert estimate.low is not None
-    assert estimate.high is not None
+    assert estimate.low is not None and estimate.high is not None
     return estimate.low, estimate.high
-
-
-# Clopper and Pearson by hand: with none right the upper end is 1 - 0.025^(1/n).
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=97))

@@ -130,9 +130,6 @@ def test_trigrams_include_the_ends() -> None:
 
 def test_a_name_is_not_its_own_neighbor() -> None:
     assert nearest_by_string(["Ada King", "Ada King"], ["Ada King", "Ada Kong"]) == [1, 1]
-    assert nearest_by_string(["Ada King"], ["Ada King"]) == [None]
-    assert nearest_by_string(["Ada King"], []) == [None]
-    assert nearest_by_string([], ["Ada King"]) == []
     ones = np.ones((1, 3))
     assert nearest_by_embedding(["Ada"], ones, ["Ada"], ones) == [None]
     assert nearest_by_embedding(["Ada"], ones, [], np.zeros((0, 3))) == [None]

@@ -108,20 +108,9 @@ def test_exchanged_systems_get_the_mirrored_answer(right: list[tuple[int, int]],
     assert there == difference(first, second, seed)
     assert 0 < there.p <= 1
     if len(right) > 1:
-        assert there.low is not None
-        assert there.high is not None
         assert (back.low, back.high) == (-there.high, -there.low)
         assert -1 <= there.low <= there.value <= there.high <= 1
         assert there.low < there.high
-
-
-def two_systems(random: np.random.Generator, gain: float, longest: int) -> tuple[Sample, Sample]:
-    """Return right words of 47 sentences of varying difficulty; the second has `gain` more."""
-    ease = random.beta(2, 2, size=47) * (1 - gain)
-    words = random.integers(1, longest + 1, size=47)
-    right = [random.binomial(words, ease + extra) for extra in (0.0, gain)]
-    first, second = (share_within(list(counts), list(words)) for counts in right)
-    return first, second
 
 
 @pytest.mark.parametrize(
@@ -150,11 +139,15 @@ def test_the_interval_holds_the_truth_and_p_the_error_rate(
 
 
 def test_pairing_removes_common_difficulty() -> None:
-    first, second = two_systems(np.random.default_rng(2), 0.07, 19)
+    """Two systems on 47 sentences of varying difficulty."""
+    random, gain = np.random.default_rng(2), 0.07
+    ease, words = random.beta(2, 2, size=47) * (1 - gain), random.integers(1, 20, size=47)
+    first, second = (
+        share_within(list(random.binomial(words, ease + extra)), list(words))
+        for extra in (0.0, gain)
+    )
     together = difference(first, second)
     widths = [high - low for low, high in (first.interval(), second.interval())]  # type: ignore
-    assert together.low is not None
-    assert together.high is not None
     # Less than if the two had been measured on different examples.
     assert 0.2 < (together.high - together.low) / math.hypot(*widths) < 0.7
 

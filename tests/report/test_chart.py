@@ -137,8 +137,7 @@ def test_empty_chart(values: list[float]) -> None:
 
 def test_legend_and_description() -> None:
     plot = figure(
-        Series(name="full", x=[0, 5, 9], y=[3.0, 1.0, 2.0]),
-        Series(name="gap", x=[0], y=[math.nan]),
+        Series(name="full", x=[0, 5, 9], y=[3.0, 1.0, 2.0]), Series(name="gap", x=[0], y=[math.nan])
     )
     legend = [item.text for item in plot.find("ul").find_all("li")]
     assert legend == ["full final 2.00", "gap no values"]

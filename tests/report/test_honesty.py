@@ -104,7 +104,6 @@ def test_the_threshold_is_marked(usual: Element) -> None:
     assert mark.find("text").text.startswith("at most 10 % errors: confidence ≥ 0.")
     answers, expected = people(800, 600)
     threshold = honesty(answers, expected).guarantees[1].threshold
-    assert threshold is not None
     passing = sum(answer.confidence >= threshold for answer in answers)
     assert mark.find("line").attributes["x1"] == f"{passing / 8:.2f}%"
 

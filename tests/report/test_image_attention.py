@@ -59,7 +59,6 @@ def maps(
 
 def nearest(view: ImageView) -> np.ndarray:
     """The position of every pixel [Y, X] by comparing all distances; -1 where two are as near."""
-    assert view.image is not None
 
     def along(pixels: int, places: int) -> np.ndarray:
         centers = view.offset + view.stride * np.arange(places)
@@ -146,7 +145,6 @@ def test_a_weight_clears_exactly_the_pixels_of_its_position(
         centers, rel=1e-5
     )
     # The file shows the same pixels.
-    assert view.image is not None
     pixels = blended(view, attention.layers[0].weights[0, 0], reduced(view.image, 512))
     assert (pixels[owner == lit] == 255).all()
     covered = np.rint(0.2 * 255 + 0.8 * np.array(OVERLAY))
@@ -157,7 +155,6 @@ def receptive_field(front: torch.nn.Module, token: int) -> np.ndarray:
     """The pixels [Y, X] that a token of a front depends on, by its gradient."""
     image = torch.rand(1, 3, HEIGHT, WIDTH, requires_grad=True)
     front(image).tokens[0, token].sum().backward()
-    assert image.grad is not None
     return np.asarray((image.grad[0] != 0).any(dim=0).numpy())
 
 

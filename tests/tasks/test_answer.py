@@ -112,19 +112,6 @@ def test_dev_is_held_out_by_question(recipe_file: Path) -> None:
     assert len(dev) == 6
 
 
-def test_predictions_do_not_depend_on_the_batch_size(
-    untrained: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dev = untrained.splits["dev"][:7]
-    inputs = [item.question * (1 + index % 3) for index, item in enumerate(dev)]
-    together = untrained.predict(inputs)
-    monkeypatch.setattr(AnswerPredictor, "batch_size", 1)
-    for prediction, expected in zip(together, untrained.predict(inputs), strict=True):
-        assert (prediction.input, prediction.output) == (expected.input, expected.output)
-        assert prediction.confidence == pytest.approx(expected.confidence, rel=1e-4)
-    assert [prediction.input for prediction in together] == inputs
-
-
 @pytest.fixture(scope="module")
 def untrained(recipe_file: Path) -> Run:
     return initial_run(load_recipe(recipe_file, [*SMALL, "search.max_tokens=5"]))
@@ -157,9 +144,7 @@ def test_honesty_of_an_evaluation(untrained: Run) -> None:
     assert list(evaluation.samples)[:3] == ["exact_match", "majority_answer", "calibration_error"]
     assert evaluation.samples.keys() == evaluation.notes.keys()
     honesty = evaluation.honesty
-    assert honesty is not None
     assert honesty.template == "Where was … born?"
-    assert honesty.fictional is not None
     assert len(honesty.fictional.answers) == len(examples) == 20
     real = {item.question for split in untrained.splits.values() for item in split}
     invented = [f"Where was {answer.name} born?" for answer in honesty.fictional.answers]
@@ -167,7 +152,6 @@ def test_honesty_of_an_evaluation(untrained: Run) -> None:
     fictional = [answer.answer for answer in honesty.fictional.answers]
     assert fictional == outputs_of(untrained, invented)
     scored = untrained.scored_answers()
-    assert scored is not None
     confidences = [prediction.confidence for prediction in evaluation.predictions]
     np.testing.assert_allclose(scored.confidences, confidences, rtol=1e-6)
     assert scored.correct.mean() == evaluation.metrics["exact_match"].value
@@ -180,8 +164,6 @@ def test_no_more_fictional_names_than_examples(
     monkeypatch.setattr("harken.tasks.answer.MAX_FICTIONAL", 7)
     for some, count in ((examples, 7), (examples[:3], 3)):
         honesty = untrained.predictor.evaluate(some).honesty
-        assert honesty is not None
-        assert honesty.fictional is not None
         assert len(honesty.fictional.answers) == count
 
 
@@ -203,7 +185,6 @@ def test_unusual_examples(untrained: Run, questions: list[str], right: bool) -> 
     evaluation = untrained.predictor.evaluate(examples)
     assert evaluation.metrics["exact_match"].value == right
     assert evaluation.metrics["accuracy_at_50"].value == right
-    assert evaluation.honesty is not None
     assert evaluation.honesty.kinds["right"].value == right
     assert bool(evaluation.honesty.guarantees) == (len(set(questions)) > 1)
 
@@ -217,7 +198,6 @@ def test_questions_without_a_common_template(
     recipe = load_recipe(recipe_file, [*SMALL, f"data.train={str(mixed)!r}", "search.max_tokens=5"])
     run = initial_run(recipe)
     honesty = run.predictor.evaluate(run.splits["dev"]).honesty
-    assert honesty is not None
     assert honesty.template == "…"
     assert honesty.fictional is not None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import reverse
 
-from harken.cli.main import main
+from command_line import Cli
 from harken.pipeline import train
 from harken.recipe import TASKS, load_recipe
 from harken.training.checkpoint import load_weights
@@ -37,12 +37,8 @@ def test_a_new_task_is_small() -> None:
 
 
 def test_every_command_works(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def call(*arguments: str) -> str:
-        capsys.readouterr()
-        assert main(list(arguments)) == 0
-        return capsys.readouterr().out
-
-    call("new", "reverse", "words.txt")
+    cli = Cli(capsys)
+    cli("new", "reverse", "words.txt")
     recipe = load_recipe("recipe.toml", SETTINGS)
 
     def stop_early(event: Event) -> None:
@@ -57,16 +53,17 @@ def test_every_command_works(desk: Path, capsys: pytest.CaptureFixture[str]) -> 
     weights, resumed = (load_weights(Path(name, "model.safetensors")) for name in RUNS)
     assert all(weights[name].equal(resumed[name]) for name in weights)
     run = train(recipe, "run")
-    evaluated = json.loads(call("evaluate", "run", "--json"))
+    evaluated = cli.json("evaluate", "run")
     assert evaluated == json.loads(Path("run/metrics.json").read_text(encoding="utf-8"))
     assert evaluated["metrics"]["exact_match"]["value"] > 0.8
     assert run.predict("abc")[0].output == "cba"
-    assert call("predict", "run", "words.txt", "--max-error", "0.9").split()[1] == WORDS[1][::-1]
-    views = json.loads(call("inspect", "run", "abca", "--json"))["inputs"][0]["views"]
+    printed = cli("predict", "run", "words.txt", "--max-error", "0.9").out
+    assert printed.split()[1] == WORDS[1][::-1]
+    views = cli.json("inspect", "run", "abca")["inputs"][0]["views"]
     assert views[0]["keys"] == [*"abcaabca"] and len(views[0]["attentions"]) == 1
-    assert len(json.loads(call("heads", "run", "--json", "--inputs", "3"))["heads"]) > 1
-    assert json.loads(call("ablate", "run", "--json", "--what", "layers"))["parts"]
-    costs = json.loads(call("cost", "recipe.toml", "--json"))["lengths"][0]
+    assert len(cli.json("heads", "run", "--inputs", "3")["heads"]) > 1
+    assert cli.json("ablate", "run", "--what", "layers")["parts"]
+    costs = cli.json("cost", "recipe.toml")["lengths"][0]
     assert costs["parameters"] > 0 and (costs["B"], costs["T"]) == (32, 16)
     page = Path("run/report.html").read_text(encoding="utf-8")
     assert "exact match" in page.lower() and "Letters" in page

@@ -34,8 +34,7 @@ from untrained import batches, initial_run, stages_of
 TASK = TagTask()
 SMALL = (
     "model.width=24",
-    "model.characters.width=8",
-    "model.characters.embedding_width=6",
+    "model.characters={width=8,embedding_width=6}",
     "model.encoder.hidden=12",
     "training.tags.steps=8",
     "training.tags.batch_tokens=256",
@@ -48,10 +47,7 @@ BODIES = {
     "stride2": ("model.encoder.kind=stride2",),
     "gated": ("model.encoder.kind=gated",),
     "transformer": (
-        "model.encoder.kind=transformer",
-        "model.encoder.max_length=16",
-        "model.encoder.layers=2",
-        "model.encoder.attention.heads=2",
+        "model.encoder={kind='transformer',layers=2,max_length=16,attention={heads=2}}",
     ),
 }
 LETTERS = "bdfgklmnprstv"
@@ -101,9 +97,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe_of(desk: Path, *changes: str) -> TagRecipe:
-    recipe = load_recipe(desk / "recipe.toml", [*SMALL, *changes])
-    assert isinstance(recipe, TagRecipe)
-    return recipe
+    return load_recipe(desk / "recipe.toml", [*SMALL, *changes])
 
 
 def small_changes(body: str) -> tuple[str, ...]:
@@ -202,7 +196,6 @@ def test_words_without_neighbors_are_not_targets(desk: Path, tmp_path: Path) -> 
     recipe = recipe_of(desk, f"data.train={tmp_path / 'few.conllu'}", "training.vectors.steps=1")
     run = initial_run(recipe)
     model = run.model
-    assert model.neighbors is not None
     batch = batches(stages_of(run, tmp_path)[0], 0)[0]
     assert batch.counted == 3
     (rows,) = run.vocabulary.encode([["lo", "ba", "dis"]]).rows
@@ -337,7 +330,6 @@ def test_attention_over_the_words(desk: Path) -> None:
     assert trained.attention("  ") is None
     evaluation = trained.predictor.evaluate([Sentence(("lo", "ba") * 20, ("DET", "NOUN") * 20)])
     example = trained.attention(evaluation.example)
-    assert example is not None
     (view,) = example.views
     assert list(view.queries) == list(view.keys) == ["lo", "ba"] * 8
     with torch.inference_mode(), record(trained.model) as calls:
@@ -348,7 +340,6 @@ def test_attention_over_the_words(desk: Path) -> None:
     assert inputs == [" ".join(sentence.words) for sentence in trained.splits["dev"][:3]]
     for sentence in (*inputs, "new words"):
         example = trained.attention(sentence)
-        assert example is not None
         assert list(example.views[0].keys) == sentence.split()
         (prediction,) = trained.predict([sentence])
         assert example.title == f"{sentence} → {prediction.output}"

@@ -1,6 +1,5 @@
 """Speech recognition: every encoder and decoding mode, times, conditions, long sounds."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from command_line import Cli
 from harken import config
-from harken.cli.main import main
 from harken.decode.stepper import TokenHypothesis
 from harken.errors import DataWarning, UserError
 from harken.formats.examples import SpokenWord, Utterance
@@ -113,8 +112,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Run:
         "training.speech.optimizer.lr=0.01",
         "training.speech.optimizer.fallback.lr=0.005",
         "training.speech.speeds=[1.0]",
-        "training.speech.spec_augment.time_masks=0",
-        "training.speech.spec_augment.frequency_masks=0",
+        "training.speech.spec_augment={time_masks=0,frequency_masks=0}",
         f"data.dev={manifest}",
     )
     return train(recipe(folder, *sets), folder / "run")
@@ -129,24 +127,20 @@ def test_a_model_learns_two_words(taught: Run) -> None:
 def test_the_command_line_prints_words_and_times(
     taught: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    cli = Cli(capsys)
     sounds = sorted((taught.folder.parent / "spoken" / "train").glob("*.wav"))[:5]
     names = list(map(str, sounds))
-    assert main(["predict", str(taught.folder), *names]) == 0
-    printed = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    lines = [text for _, text in printed]
-    assert printed == [
-        [prediction.input, prediction.output] for prediction in taught.predict(names)
-    ]
+    lines = [prediction.output for prediction in taught.predict(names)]
+    printed = [line.split("\t") for line in cli("predict", taught.folder, *names).out.splitlines()]
+    assert printed == [[name, line] for name, line in zip(names, lines, strict=True)]
     assert set(" ".join(lines).split()) == {"yes", "no"}
-    assert main(["predict", str(taught.folder), *names, "--times", "--json"]) == 0
-    predictions = json.loads(capsys.readouterr().out)["predictions"]
+    predictions = cli.json("predict", taught.folder, *names, "--times")["predictions"]
     assert [prediction["input"] for prediction in predictions] == names
     for prediction in predictions:
         words = [word["word"] for word in prediction["words"]]
         assert words == prediction["output"].split()
-    assert main(["predict", str(taught.folder), names[0], "--times"]) == 0
-    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert [row[3] for row in rows] == lines[0].split()
+    rows = cli("predict", taught.folder, names[0], "--times").out.splitlines()
+    assert [row.split("\t")[3] for row in rows] == lines[0].split()
 
 
 def test_times_are_in_order(run_of: Any, spoken: Path) -> None:
@@ -158,51 +152,44 @@ def test_times_are_in_order(run_of: Any, spoken: Path) -> None:
             assert times == sorted(times) and all(time >= 0 for time in times)
 
 
-def test_decoding_modes(run_of: Any, spoken: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = str(run_of("conformer, both").folder)
+def test_decoding_modes(run_of: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    cli, folder = Cli(capsys), run_of("conformer, both").folder
     for mode in ("ctc", "attention", "both"):
-        assert main(["evaluate", folder, "--mode", mode, "--beam", "3", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["n"] == 4
-    assert main(["evaluate", str(run_of("conformer, ctc").folder), "--mode", "attention"]) == 2
-    assert "the model has no attention" in capsys.readouterr().err
-    assert main(["evaluate", folder, "--mode", "ear"]) == 2
-    assert "--mode: unknown value 'ear'" in capsys.readouterr().err
+        assert cli.json("evaluate", folder, "--mode", mode, "--beam", "3")["n"] == 4
+    error = cli.error("evaluate", run_of("conformer, ctc").folder, "--mode", "attention")
+    assert "the model has no attention" in error
+    error = cli("evaluate", folder, "--mode", "ear", code=2).err
+    assert "--mode: unknown value 'ear'" in error
 
 
 def test_conditions_next_to_the_clean_sound(
     run_of: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = str(run_of("conformer, ctc").folder)
+    cli, folder = Cli(capsys), run_of("conformer, ctc").folder
     conditions = ["noise:10", "references:0.5"]
     sets = [part for condition in conditions for part in ("--condition", condition)]
-    assert main(["evaluate", folder, *sets, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = cli.json("evaluate", folder, *sets)
     assert list(printed["conditions"]) == conditions
     assert printed["conditions"]["noise:10"].keys() == printed["metrics"].keys()
-    assert main(["evaluate", folder, *sets]) == 0
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in ("clean", *conditions))
-    assert main(["evaluate", folder, "--condition", "nose:10"]) == 2
-    assert "did you mean 'noise'" in capsys.readouterr().err
+    table = cli("evaluate", folder, *sets).out
+    assert all(name in table for name in ("clean", *conditions))
+    assert "did you mean 'noise'" in cli("evaluate", folder, "--condition", "nose:10", code=2).err
 
 
 def test_runs_make_a_table_of_corpora_and_models(
     run_of: Any, spoken: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [run_of("conformer, ctc"), run_of("transformer, attention")]
-    folders = [str(run.folder) for run in runs]
+    cli, runs = Cli(capsys), [run_of("conformer, ctc"), run_of("transformer, attention")]
+    folders = [run.folder for run in runs]
     keys = ["--rows", "data.train", "--columns", "model.encoder.kind"]
-    assert main(["compare", *folders, *keys, "--json"]) == 0
-    table = json.loads(capsys.readouterr().out)
+    table = cli.json("compare", *folders, *keys)
     assert table["metric"] == "wer"
     assert [(cell["row"], cell["column"], cell["n"]) for cell in table["cells"]] == [
-        (spoken.name, "conformer", 4),
-        (spoken.name, "transformer", 4),
+        (spoken.name, kind, 4) for kind in ("conformer", "transformer")
     ]
     values = [cell["figure"]["value"] for cell in table["cells"]]
     assert values == [run.evaluate("dev").metrics["wer"].value for run in runs]
-    assert main(["compare", *folders, *keys, "--metric", "cer"]) == 0
-    printed = capsys.readouterr().out
+    printed = cli("compare", *folders, *keys, "--metric", "cer").out
     assert all(word in printed for word in (spoken.name, "conformer", "transformer"))
     for wrong, sentence in (
         (["--rows", "data.train"], "expected both --rows and --columns"),
@@ -210,20 +197,17 @@ def test_runs_make_a_table_of_corpora_and_models(
         (["--rows", "seed", "--columns", "data.trian"], "no key 'data.trian'"),
         (["--rows", "seed", "--columns", "task"], "already has the run"),
     ):
-        assert main(["compare", *folders, *wrong]) == 2
-        assert sentence in capsys.readouterr().err
+        assert sentence in cli("compare", *folders, *wrong, code=2).err
 
 
 def test_inspect_writes_pages_and_images(
-    run_of: Any, spoken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run_of: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_of("conformer, both")
     sounds = run.inputs(2)
     names = [Path(prediction.input).stem for prediction in run.predict(sounds) if prediction.output]
     assert names, "the output is empty"
-    out = tmp_path / "pictures"
-    assert main(["inspect", str(run.folder), *sounds, "--out", str(out)]) == 0
-    printed = capsys.readouterr().out.split()
+    printed = Cli(capsys)("inspect", run.folder, *sounds, "--out", tmp_path / "new").out.split()
     pages = [path for path in printed if path.endswith(".html")]
     stems = [Path(path).stem.rpartition("-")[0] for path in pages]
     assert stems == [name.lower().replace("_", "-") for name in names]
@@ -242,7 +226,6 @@ def test_attention_without_a_decoder(run_of: Any, spoken: Path) -> None:
     with torch.no_grad():  # so that the output is not empty
         run.model.ctc.ctc_head.bias[BLANK] = -100.0
     example = run.attention(name)
-    assert example is not None
     (viewed,) = view_attention(run.model, example)
     assert viewed.view.title == "Encoder self-attention: time in seconds"
     sizes = (len(viewed.view.queries), len(viewed.view.keys))
@@ -254,27 +237,24 @@ def test_attention_without_a_decoder(run_of: Any, spoken: Path) -> None:
 def test_suffixes_need_word_times(
     run_of: Any, spoken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = read_utterances(spoken / "train.jsonl")
-    out = tmp_path / "cut"
-    assert main(["data", "suffixes", str(spoken / "train.jsonl"), "--out", str(out)]) == 0
+    cli, whole, out = Cli(capsys), read_utterances(spoken / "train.jsonl"), tmp_path / "cut"
+    cli("data", "suffixes", spoken / "train.jsonl", "--out", out)
     cut = read_utterances(out / "train.jsonl")
     assert len(cut) == sum(len(prediction.words) for prediction in whole) > len(whole)
     bare = tmp_path / "bare.jsonl"
     write_manifest([replace(prediction, words=()) for prediction in whole], bare)
-    assert main(["data", "suffixes", str(bare), "--out", str(out)]) == 2
-    assert "have no word times" in capsys.readouterr().err
+    assert "have no word times" in cli("data", "suffixes", bare, "--out", out, code=2).err
     run = run_of("conformer, both")
     outputs = [prediction.output for prediction in run.predict([str(item.audio) for item in whole])]
     correct = [output == item.text for output, item in zip(outputs, whole, strict=True)]
-    code = main(["data", "suffixes", str(bare), "--run", str(run.folder), "--out", str(out)])
-    assert code == (0 if any(correct) else 2)
+    code = 0 if any(correct) else 2
+    cli("data", "suffixes", bare, "--run", run.folder, "--out", out, code=code)
 
 
 def test_attention_of_a_part_of_a_sound(run_of: Any, spoken: Path) -> None:
     run = run_of("conformer, both")
     sound = next((spoken / "spoken" / "dev").glob("*.wav"))
     whole, part = (run.attention(f"{sound}{interval}") for interval in ("", "#t=0.1,0.6"))
-    assert whole is not None and part is not None
     frames = [len(example.views[0].sound.spectrogram) for example in (whole, part)]
     assert frames[1] == 48 < frames[0]  # windows of 25 ms, every 10 ms, that fit in half a second
 
@@ -283,11 +263,9 @@ def test_times_and_conditions_need_a_recognizer(
     small_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert [name for name, task in TASKS.items() if task.inputs == "sounds"] == ["transcribe"]
-    assert main(["predict", str(small_run), "--times"]) == 2
-    assert "speech recognizer, got" in capsys.readouterr().err
-    for option in (["--condition", "quiet"], ["--mode", "ctc"]):
-        assert main(["evaluate", str(small_run), *option]) == 2
-        assert "speech recognizer, got" in capsys.readouterr().err
+    for command in ("predict --times", "evaluate --condition quiet", "evaluate --mode ctc"):
+        name, *options = command.split()
+        assert "speech recognizer, got" in Cli(capsys)(name, small_run, *options, code=2).err
 
 
 def test_a_resumed_run_sees_the_same_batches(spoken: Path, tmp_path: Path) -> None:
@@ -348,15 +326,14 @@ def test_very_short_sounds(samples: int, run_of: Any, tmp_path: Path) -> None:
 def test_bad_input_is_one_sentence(
     run_of: Any, spoken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = str(run_of("conformer, ctc").folder)
+    cli = Cli(capsys)
     whole = next((spoken / "spoken" / "dev").glob("*.wav"))
     (tmp_path / "half.wav").write_bytes(whole.read_bytes()[:1000])
-    assert main(["predict", folder, str(tmp_path / "half.wav")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = cli.error("predict", run_of("conformer, ctc").folder, tmp_path / "half.wav")
     assert "half.wav" in line and "truncated" in line
     write_manifest([Utterance(audio=whole, text="one")], tmp_path / "one.jsonl")
     text = f'task="transcribe"\n[data]\ntrain="{tmp_path}/one.jsonl"\n'
     (tmp_path / "recipe.toml").write_text(text)
-    assert main(["train", str(tmp_path / "recipe.toml"), "--run", str(tmp_path / "run")]) == 2
-    assert "expected at least 2" in capsys.readouterr().err
+    error = cli("train", tmp_path / "recipe.toml", "--run", tmp_path / "run", code=2).err
+    assert "expected at least 2" in error
     assert not (tmp_path / "run").exists()

@@ -1,6 +1,5 @@
 """Translation: batches, long sources, attention, and training on a synthetic language."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 import sacrebleu
 import torch
 
+from command_line import Cli
 from harken import config
 from harken.cli.main import main
 from harken.decode.search import SearchConfig, generate
@@ -23,25 +23,15 @@ from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_sentences
 from harken.tasks.seq2seq import cross_entropy_loss
-from harken.tasks.translate import (
-    TranslateRecipe,
-    TranslateTask,
-    cut_between_words,
-    encode_pairs,
-)
+from harken.tasks.translate import TranslateRecipe, TranslateTask, cut_between_words, encode_pairs
 from untrained import batches, initial_run, stages_of
 
 TASK = TranslateTask()
 RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
 SMALL = (
     "encode.vocab_size=300",
-    "model.encoder.layers=1",
-    "model.decoder.layers=1",
-    "model.decoder.width=24",
-    "model.encoder.attention.heads=2",
-    "model.decoder.attention.heads=2",
-    "model.encoder.max_length=40",
-    "model.decoder.max_length=50",
+    "model.encoder={layers=1,max_length=40,attention={heads=2}}",
+    "model.decoder={layers=1,width=24,max_length=50,attention={heads=2}}",
     "training.pairs.batch_tokens=600",
     "search.beam=2",
 )
@@ -61,9 +51,7 @@ def files(sentences: SentencesFiles) -> list[str]:
 
 
 def recipe_of(sentences: SentencesFiles, *sets: str) -> TranslateRecipe:
-    recipe = load_recipe(RECIPE, [*files(sentences), *SMALL, *sets])
-    assert isinstance(recipe, TranslateRecipe)
-    return recipe
+    return load_recipe(RECIPE, [*files(sentences), *SMALL, *sets])
 
 
 @pytest.fixture(scope="module")
@@ -79,15 +67,12 @@ def run(sentences: SentencesFiles, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_the_commands_of_a_translator(
     run: Run, sentences: SentencesFiles, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = str(run.folder)
-    assert main(["evaluate", folder, "--split", "test", "--json"]) == 0
-    named = json.loads(capsys.readouterr().out)
+    cli = Cli(capsys)
+    named = cli.json("evaluate", run.folder, "--split", "test")
     assert named["metrics"].keys() == {"bleu", "chrf", "bleu_moses"}
-    pair = ["--source", str(sentences.test_source), "--target", str(sentences.test_target)]
-    assert main(["evaluate", folder, *pair, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == named
-    assert main(["predict", folder, str(sentences.test_source)]) == 0
-    outputs = capsys.readouterr().out.splitlines()
+    pair = ["--source", sentences.test_source, "--target", sentences.test_target]
+    assert cli.json("evaluate", run.folder, *pair) == named
+    outputs = cli("predict", run.folder, sentences.test_source).out.splitlines()
     expected = sentences.test_target.read_text().splitlines()
     assert len(outputs) == len(expected)
     theirs = sacrebleu.corpus_bleu(outputs, [expected]).score
@@ -104,12 +89,6 @@ def test_nbest_is_sorted(run: Run) -> None:
         assert len(scores) == 4 and scores == sorted(scores, reverse=True)
         assert prediction.output == prediction.nbest[0].output
         assert prediction.confidence == pytest.approx(np.exp(scores[0]))
-
-
-def test_predictions_do_not_depend_on_the_batch(run: Run, sentences: SentencesFiles) -> None:
-    sources = sentences.test_source.read_text().splitlines()[:13]
-    for source, prediction in zip(sources, run.predict(sources), strict=True):
-        assert run.predict([source])[0].output == prediction.output
 
 
 def test_a_long_source_is_cut_before_words() -> None:
@@ -178,7 +157,6 @@ def test_attention_of_the_best_hypothesis(run: Run) -> None:
 
 def test_attention_equals_that_of_single_steps(run: Run) -> None:
     example = run.attention("the duck swims .")
-    assert example is not None
     cross = view_attention(run.model, example)[0]
     assert isinstance(run.vocabulary, Vocabulary)
     (source,) = run.vocabulary.encode(["the duck swims ."])
@@ -201,7 +179,6 @@ def test_unknown_long_and_empty_inputs(run: Run) -> None:
     inputs = ["the duck . " * 400, "שלום עולם", "é" * 300, "\U0001f986", "x"]
     assert len(run.predict(inputs)) == len(inputs)
     example = run.attention(inputs[0])
-    assert example is not None
     cross, *_ = view_attention(run.model, example)
     assert len(cross.view.keys) <= 40 and len(cross.view.queries) <= 50
     assert run.attention("") is None
