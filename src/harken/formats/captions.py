@@ -22,10 +22,10 @@ from typing import Any, Literal, NamedTuple
 
 from harken.errors import UserError
 from harken.formats.examples import Box, CaptionedImage
-from harken.formats.records import check_keys, checked_examples, parse_object, require_unicode
+from harken.formats.records import check_examples, check_keys, parse_object, require_unicode
 from harken.formats.text import Line, display_path, read_lines, read_whole
 from harken.formats.tsv import split_pair
-from harken.strict_json import ERRORS, is_finite, is_whole, parsed, text_of, wrong
+from harken.strict_json import JSON_ERRORS, is_finite, is_whole, parse_json, text_of, wrong
 
 Form = Literal["json_lines", "table", "tokens", "coco"]
 KEYS = ("image", "index", "caption", "captions", "boxes_xywh")
@@ -75,7 +75,7 @@ def read_captions(
             raise UserError(f"{display_path(path)}: {problem}", fix=fix)
         else:
             located = _json_lines(lines, folder, rows)
-    return checked_examples(located, str(display_path(path)), "image", _checked_image)
+    return check_examples(located, str(display_path(path)), "image", _checked_image)
 
 
 def _checked_image(where: str, example: CaptionedImage) -> Path | int:
@@ -212,8 +212,8 @@ def _coco_document(path: Path) -> dict[str, Any]:
         raise UserError(f"{where}: {problem}", fix="convert it to JSON lines")
     fix = f"if every line is an object of its own, name the file .jsonl; {SEE}"
     try:
-        value = parsed(text)
-    except ERRORS as error:
+        value = parse_json(text)
+    except JSON_ERRORS as error:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         message = f"{where}{line}: invalid JSON ({error}; expected a COCO file)"
         raise UserError(message, fix=fix) from error
