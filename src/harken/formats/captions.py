@@ -48,7 +48,7 @@ def read_captions(
     folder: Path | None = None,
     rows: int | None = None,
     names: Path | None = None,
-    listed: Path | None = None,
+    image_list: Path | None = None,
 ) -> list[CaptionedImage]:
     """Read all examples of a file in order; check that the image of each exists.
 
@@ -56,11 +56,11 @@ def read_captions(
     folder: base of relative paths; None is the folder of the file
     rows: number of images in the array, to check indices
     names: a file whose line n is the name of row n of the array
-    listed: a file of the names to read, one per line, in this order
+    image_list: a file of the names to read, one per line, in this order
     """
     folder = path.parent if folder is None else folder
     if form == "coco" or (form is None and ".json" in path.suffixes):
-        located = _located(_coco(path), folder, rows, names, listed)
+        located = _located(_coco(path), folder, rows, names, image_list)
     else:
         lines = read_lines(path)
         first = next(lines)
@@ -68,9 +68,9 @@ def read_captions(
         form = form or _form(first)
         if form != "json_lines":
             captions = _pairs(lines, numbered=form == "tokens")
-            located = _located(captions, folder, rows, names, listed)
-        elif names or listed:
-            problem = f"expected either JSON lines or the names in {names or listed}, got both"
+            located = _located(captions, folder, rows, names, image_list)
+        elif names or image_list:
+            problem = f"expected either JSON lines or the names in {names or image_list}, got both"
             fix = "remove the names: each line has its own 'image' or 'index'"
             raise UserError(f"{display_path(path)}: {problem}", fix=fix)
         else:
@@ -247,7 +247,7 @@ def _located(
     folder: Path,
     rows: int | None,
     names: Path | None,
-    listed: Path | None,
+    image_list: Path | None,
 ) -> Iterator[tuple[str, CaptionedImage]]:
     """Resolve names to files or rows; with a list, only its names, in its order."""
     row_of = {name: line.number - 1 for name, line in _names(names).items()} if names else {}
@@ -255,7 +255,7 @@ def _located(
     if names and rows not in (None, count):
         message = f"{names}: expected {rows} names, one for each row of the array, got {count}"
         raise UserError(message, fix="use the names that were written with the array")
-    selected = _names(listed) if listed else {}
+    selected = _names(image_list) if image_list else {}
     for name, line in selected.items():
         if name not in captions:
             problem = f"expected the name of an image with a caption, got {name[:60]!r}"
