@@ -27,7 +27,7 @@ import numpy as np
 
 from harken.measure.abstention import accuracy_at
 from harken.measure.alignment import alignment_samples
-from harken.measure.bleu import bleu, chrf, corpus_score
+from harken.measure.bleu import bleu, chrf, corpus_sample
 from harken.measure.calibration import calibration_error
 from harken.measure.captions import mean_points
 from harken.measure.edit_distance import EditCounts, error_rate
@@ -124,7 +124,7 @@ def ngram_counts(random: np.random.Generator, quality: float, n: int, orders: in
 
 
 def translations(quality: float) -> Draw:
-    return lambda random, n: corpus_score(ngram_counts(random, quality, n, 4)[:, :10], bleu)
+    return lambda random, n: corpus_sample(ngram_counts(random, quality, n, 4)[:, :10], bleu)
 
 
 def characters(quality: float) -> Draw:
@@ -133,7 +133,7 @@ def characters(quality: float) -> Draw:
         first_columns = (2, 8, 14)
         matches, hypothesis, reference = (counts[:, first : first + 6] for first in first_columns)
         columns = np.stack((hypothesis, reference, np.minimum(matches, reference)), axis=2)
-        return corpus_score(columns.reshape(n, 18), chrf)
+        return corpus_sample(columns.reshape(n, 18), chrf)
 
     return draw
 
@@ -307,7 +307,7 @@ def two_recognizers(gain: float) -> DrawTwo:
 def two_translators(gain: float) -> DrawTwo:
     def draw(random: np.random.Generator, n: int) -> tuple[Sample, Sample]:
         counts = [ngram_counts(random, 0.5 + extra, n, 4)[:, :10] for extra in (0.0, gain)]
-        return corpus_score(counts[0], bleu), corpus_score(counts[1], bleu)
+        return corpus_sample(counts[0], bleu), corpus_sample(counts[1], bleu)
 
     return draw
 

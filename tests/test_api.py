@@ -78,7 +78,7 @@ def test_record(subject: Subject) -> None:
     assert_close(records[0].weights.sum(dim=-1), torch.ones(2, heads, 7))
     assert len(records.outputs) == len(records.residual) == 2
     first, second = records.residual
-    assert second.before is not None and torch.equal(first.after, second.before)
+    assert second.input is not None and torch.equal(first.output, second.input)
 
 
 def test_ablate(subject: Subject) -> None:
@@ -115,7 +115,7 @@ def test_ablate(subject: Subject) -> None:
     with torch.no_grad(), harken.ablate(model, layer), harken.record(model, residual=True) as seen:
         logits(model)
     (passed, *_) = [activation for activation in seen.residual if activation.name == layer]
-    assert passed.before is not None
+    assert passed.input is not None
     with torch.no_grad(), harken.ablate(model, name):
         assert (logits(model) - plain).abs().max() > 1e-6
         with (

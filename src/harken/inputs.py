@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from harken.errors import Failure, UserError
-from harken.strict_json import ERRORS, parsed
+from harken.strict_json import JSON_ERRORS, parse_json
 
 MAX_SHOWN = 200  # characters of a path in a message
 MAX_LISTED = 1000  # files of a folder that are compared with a misspelled name
@@ -82,8 +82,8 @@ def read_json(path: Path, expected: str = "a JSON file", *, max_bytes: int) -> A
     """Read a JSON file with the strict parser of `harken.strict_json`."""
     content = read_input(path, expected, max_bytes=max_bytes)
     try:
-        return parsed(content.decode("utf-8"))
-    except ERRORS as error:  # UnicodeDecodeError is a ValueError
+        return parse_json(content.decode("utf-8"))
+    except JSON_ERRORS as error:  # UnicodeDecodeError is a ValueError
         message = f"{short_path(path)}: invalid JSON ({str(error)[:200]}, expected {expected})"
         raise UserError(message, fix="restore the file from a copy") from error
 
@@ -129,9 +129,9 @@ def safetensors_header(path: Path) -> dict[str, TensorInfo]:
             length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
             if not 2 <= length <= min(MAX_HEADER, size - 8):
                 raise ValueError(f"a header of {length:,} bytes in a file of {size:,}")
-            header = parsed(file.read(length).decode("utf-8"))
+            header = parse_json(file.read(length).decode("utf-8"))
             return _checked_tensors(header, size - 8 - length)
-        except (OSError, *ERRORS) as error:
+        except (OSError, *JSON_ERRORS) as error:
             reason = f"{str(error)[:200]}, expected a safetensors file"
             raise Failure(
                 f"{short_path(path)}: the weights cannot be read ({reason})",

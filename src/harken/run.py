@@ -29,7 +29,7 @@ from harken.inputs import exists, is_file, is_folder, open_input, read_json, sho
 from harken.measure.interval import Estimate, Unit
 from harken.measure.scored_answers import ScoredAnswers, exact_matches
 from harken.recipe import AnyTask, Recipe, load_recipe, task_of
-from harken.strict_json import ERRORS, is_finite, parsed, text_of
+from harken.strict_json import JSON_ERRORS, is_finite, parse_json, text_of
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Prediction
 from harken.tasks.task import Indices, Predictor, Splits, TaskVocabulary
@@ -198,8 +198,8 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     events = []
     with open_input(path, "a log of training") as file:
         for line in iter(partial(file.readline, MAX_LINE), b""):
-            with suppress(*ERRORS):
-                event = parsed(line.decode("utf-8"))
+            with suppress(*JSON_ERRORS):
+                event = parse_json(line.decode("utf-8"))
                 if _is_event(event):
                     events.append(event)
     return events

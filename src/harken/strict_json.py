@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from harken.errors import UserError
 
-ERRORS = (ValueError, RecursionError)  # raised by `parsed`
+JSON_ERRORS = (ValueError, RecursionError)  # raised by `parse_json`
 MAX_VALUES = 2**23  # a tokenizer of a million tokens has half as many
 MAX_DIGITS = 19  # of an integer: 64 bits
 
@@ -24,12 +24,12 @@ def integer(digits: str) -> int:
     return int(digits)
 
 
-def parsed(text: str, *, whole: Callable[[str], int | float] = integer) -> Any:
-    """Parse one JSON value; `whole` converts numbers without decimal point or exponent."""
+def parse_json(text: str, *, parse_int: Callable[[str], int | float] = integer) -> Any:
+    """Parse one JSON value; `parse_int` converts numbers without decimal point or exponent."""
     if sum(map(text.count, "[{,")) > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES:,} values")
     return json.loads(
-        text, object_pairs_hook=_unique_keys, parse_constant=_reject_constant, parse_int=whole
+        text, object_pairs_hook=_unique_keys, parse_constant=_reject_constant, parse_int=parse_int
     )
 
 

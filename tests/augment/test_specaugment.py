@@ -13,9 +13,9 @@ from torch import Tensor
 from harken.augment.specaugment import (
     RandomEqualizerConfig,
     SpecAugmentConfig,
-    augment,
+    draw_span_mask,
     equalize,
-    spans,
+    spec_augment,
 )
 
 OFF: dict[str, Any] = {"time_masks": 0, "frequency_masks": 0}
@@ -48,7 +48,7 @@ def test_masked_values_are_means_and_some_values_stay(
 ) -> None:
     frames, present = random_frames(lengths, filler=-77.0)
     before = frames.clone()
-    masked = augment(frames, present, config, default_rng(seed))
+    masked = spec_augment(frames, present, config, default_rng(seed))
     assert torch.equal(frames, before)
     for row, new, length in zip(frames, masked, lengths, strict=True):
         assert (new[length:] == -77).all()
@@ -72,7 +72,7 @@ def test_a_mask_is_contiguous_and_its_width_and_start_are_uniform() -> None:
         time_masks=1, time_width=6, time_ratio=0.5, frequency_masks=0, frequency_width=0
     )
     frames, present = random_frames([17] * 4001, features=1)
-    hidden = (augment(frames, present, config, default_rng(5)) != frames)[..., 0].numpy()
+    hidden = (spec_augment(frames, present, config, default_rng(5)) != frames)[..., 0].numpy()
     edges = np.abs(np.diff(hidden.astype(int), axis=1, prepend=0, append=0)).sum(axis=1)
     assert set(edges) == {0, 2}
     widths = np.bincount(hidden.sum(axis=1), minlength=7)
@@ -88,13 +88,13 @@ def test_a_mask_is_contiguous_and_its_width_and_start_are_uniform() -> None:
 def test_maximum_widths_of_short_and_long_utterances() -> None:
     config = SpecAugmentConfig(time_masks=1, time_width=5, time_ratio=0.3, frequency_masks=0)
     frames, present = random_frames([7] * 500 + [97] * 500, features=1)
-    widths = (augment(frames, present, config, default_rng(1)) != frames)[..., 0].sum(dim=1)
+    widths = (spec_augment(frames, present, config, default_rng(1)) != frames)[..., 0].sum(dim=1)
     assert (int(widths[:500].max()), int(widths[500:].max())) == (2, 5)
 
 
 def test_masks_never_cover_a_whole_row() -> None:
     sizes = np.array([13, 2, 1, 0])
-    hidden = spans(sizes, sizes, 50, 13, default_rng(0))
+    hidden = draw_span_mask(sizes, sizes, 50, 13, default_rng(0))
     assert hidden.sum(axis=1).max() <= 12
     assert all(not row[size:].any() for row, size in zip(hidden, sizes, strict=True))
     assert (sizes - hidden.sum(axis=1) >= np.minimum(sizes, 1)).all()
@@ -104,7 +104,7 @@ def test_masks_never_cover_a_whole_row() -> None:
 def test_without_masks_and_warp_nothing_changes() -> None:
     frames, present = random_frames(LENGTHS)
     random = default_rng(1)
-    assert augment(frames, present, SpecAugmentConfig(**OFF), random) is frames
+    assert spec_augment(frames, present, SpecAugmentConfig(**OFF), random) is frames
     assert random.integers(1 << 40) == default_rng(1).integers(1 << 40)
 
 
@@ -112,7 +112,7 @@ def test_equal_generators_draw_equal_masks() -> None:
     frames, present = random_frames(LENGTHS)
     config = SpecAugmentConfig(time_warp=5)
     first, again, later = (
-        augment(frames, present, config, default_rng(seed)) for seed in (1, 1, 2)
+        spec_augment(frames, present, config, default_rng(seed)) for seed in (1, 1, 2)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, later)
@@ -125,7 +125,7 @@ def test_a_warp_is_piecewise_linear(lengths: list[int], seed: int) -> None:
     max_shift = 5
     _, present = random_frames(lengths)
     time = torch.arange(max(lengths), dtype=torch.float64).expand(len(lengths), -1)[..., None]
-    warped = augment(
+    warped = spec_augment(
         time, present, SpecAugmentConfig(time_warp=max_shift, **OFF), default_rng(seed)
     )
     for row, length in zip(warped[..., 0], lengths, strict=True):
@@ -146,7 +146,7 @@ def test_shifts_of_the_warped_point() -> None:
     lengths = [31] * 2000
     _, present = random_frames(lengths)
     time = torch.arange(31, dtype=torch.float64).expand(2000, -1)[..., None]
-    warped = augment(time, present, SpecAugmentConfig(time_warp=3, **OFF), default_rng(1))
+    warped = spec_augment(time, present, SpecAugmentConfig(time_warp=3, **OFF), default_rng(1))
     shifts = (warped - time).abs().amax(dim=(1, 2))
     # The warped point is a frame, so the largest distance is the integer that was drawn.
     assert {round(shift) for shift in shifts.tolist()} == {0, 1, 2, 3}

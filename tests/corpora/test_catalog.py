@@ -19,10 +19,12 @@ def test_a_corpus_is_complete_and_its_names_are_unique(corpus: Corpus) -> None:
     assert urlsplit(corpus.license.address).scheme == urlsplit(corpus.page).scheme == "https"
     assert corpus.bytes == sum(item.bytes for item in corpus.items) > 0
     # Names must not collide, neither stored nor packed nor as unfinished downloads.
-    names = {name for item in corpus.items for name in {item.stored, item.file}}
-    unfinished = {f"{item.file}{end}" for item in corpus.items for end in (".part", ".part.from")}
+    names = {name for item in corpus.items for name in {item.stored, item.download_name}}
+    unfinished = {
+        f"{item.download_name}{end}" for item in corpus.items for end in (".part", ".part.from")
+    }
     assert len({item.stored for item in corpus.items}) == len(corpus.items)
-    assert len({item.file for item in corpus.items}) == len(corpus.items)
+    assert len({item.download_name for item in corpus.items}) == len(corpus.items)
     assert not names & unfinished
 
 
@@ -38,6 +40,6 @@ def test_an_item_is_complete(item: Item) -> None:
 
 def test_names_while_packed_and_sizes_on_the_way() -> None:
     plain = Item(address="https://a/f", stored="f", sha256="", bytes=7)
-    assert (plain.file, plain.max_bytes) == ("f", 7)
+    assert (plain.download_name, plain.max_bytes) == ("f", 7)
     packed = Item(address="https://a/f", stored="f", sha256="", bytes=800, packing="tar.gz")
-    assert (packed.file, packed.max_bytes) == ("f.tar.gz", 800 + 100 + 2**20)
+    assert (packed.download_name, packed.max_bytes) == ("f.tar.gz", 800 + 100 + 2**20)

@@ -150,7 +150,7 @@ def test_wrong_bytes_leave_nothing(server: Loopback, tmp_path: Path, number: int
 def test_a_damaged_archive_leaves_nothing(server: Loopback, tmp_path: Path, number: int) -> None:
     """Truncated, and with every byte changed in turn: nothing but a failure, or the right files."""
     wanted = corpus(ALL.items[number])
-    path = f"/mirror/small/{ALL.items[number].file}"
+    path = f"/mirror/small/{ALL.items[number].download_name}"
     whole = SERVED[path]
     server.files[path] = whole[:-40]
     with pytest.raises(BadDownload, match="damaged archive"):

@@ -8,7 +8,7 @@ from transformers import GPT2LMHeadModel
 
 from command_line import Cli, sets
 from harken.cost import time
-from harken.cost.breakeven import break_evens, interpolate_log
+from harken.cost.breakeven import compare_costs, interpolate_log
 from harken.cost.time import KernelCounter
 from harken.cost.trace import FakeFloats
 from harken.cost.workload import count_formulas, depth_formulas, workload
@@ -61,7 +61,7 @@ def test_impossible_lengths(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_measured_and_predicted_time(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "MIN_SECONDS", 0.0)  # any time will do
-    monkeypatch.setattr("harken.cost.breakeven.TIMED", (2, 4))
+    monkeypatch.setattr("harken.cost.breakeven.TIMED_LENGTHS", (2, 4))
     monkeypatch.setattr("harken.cost.breakeven.TOKENS", 8)
     options = ["--length", 7, "--batch", 2, "--vocabulary", 31, "--measure"]
     printed = cli("cost", RECIPES / "lm.toml", *sets(SMALL), *options).out
@@ -76,7 +76,7 @@ def test_a_hugging_face_folder(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_break_even_is_the_first_length() -> None:
-    pairs = break_evens(24, 2, 31, timed=False)
+    pairs = compare_costs(24, 2, 31, timed=False)
     lengths = {(pair.measure, pair.one, pair.other): pair.length for pair in pairs}
     length = lengths["depth", "Transformer", "RNN"]
     assert length is not None and length > 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.encode.stream import Stream, split_chunks
+from harken.encode.stream import StreamEncoder, split_chunks
 from harken.encode.subwords import (
     BytePairConfig,
     CharactersConfig,
@@ -58,7 +58,7 @@ def test_chunks_end_at_the_next_space() -> None:
 @every_tokenizer
 @given(text=texts, size=st.integers(0, 20))
 def test_chunks_have_the_tokens_of_the_whole(kind: str, text: str, size: int) -> None:
-    stream = Stream(VOCABULARIES[kind], "file")
+    stream = StreamEncoder(VOCABULARIES[kind], "file")
     assert stream.join(stream.encode(split_chunks(text, size))).tolist() == (
         stream.join(stream.encode([text])).tolist()
     )
@@ -67,28 +67,28 @@ def test_chunks_have_the_tokens_of_the_whole(kind: str, text: str, size: int) ->
 @given(texts)
 def test_a_stream_of_characters_has_the_characters_of_the_text(text: str) -> None:
     vocabulary = CharactersConfig().fit([text, "\n"])
-    stream = Stream(vocabulary, "file")
+    stream = StreamEncoder(vocabulary, "file")
     start, *tokens = stream.join(stream.encode(split_chunks(text, 5))).tolist()
     assert vocabulary.pieces([start]) == ["\n"]
     assert "".join(vocabulary.pieces(tokens)) == text
-    assert len(tokens) == len(text) == stream.contents(split_chunks(text, 5))[:, 1].sum()
+    assert len(tokens) == len(text) == stream.text_lengths(split_chunks(text, 5))[:, 1].sum()
 
 
 def test_lines_are_separated_by_ends() -> None:
     vocabulary = CharactersConfig().fit(["ab", " c"])
-    stream = Stream(vocabulary, "lines")
+    stream = StreamEncoder(vocabulary, "lines")
     (first, second), third = vocabulary.encode(["a", "b"]), vocabulary.encode(["c"])[0]
     tokens = stream.join(stream.encode(["ab", " c"])).tolist()
     space = third[0]
     assert tokens == [END, first[1], second[1], END, space, third[1], END]
-    assert stream.contents(["ab", " c"]).tolist() == [[1, 3], [1, 3]]
+    assert stream.text_lengths(["ab", " c"]).tolist() == [[1, 3], [1, 3]]
 
 
 @every_tokenizer
 def test_the_first_space_of_a_line(kind: str) -> None:
     """It is removed if it is a token of its own."""
     vocabulary = VOCABULARIES[kind]
-    (tokens,) = Stream(vocabulary, "lines").encode(["to-morrow"])
+    (tokens,) = StreamEncoder(vocabulary, "lines").encode(["to-morrow"])
     pieces = vocabulary.pieces(tokens.tolist())
     assert pieces[-1] == SPECIAL[END]
     assert "".join(pieces[:-1]) == ("to-morrow" if kind == "characters" else " to-morrow")
@@ -96,16 +96,16 @@ def test_the_first_space_of_a_line(kind: str) -> None:
 
 @given(texts, st.integers(0, 20))
 def test_contents_sum_to_the_words_and_characters_of_the_text(text: str, size: int) -> None:
-    contents = Stream(VOCABULARIES["bpe"], "file").contents(split_chunks(text, size))
-    assert contents.sum(axis=0).tolist() == [len(text.split()), len(text)]
+    counts = StreamEncoder(VOCABULARIES["bpe"], "file").text_lengths(split_chunks(text, size))
+    assert counts.sum(axis=0).tolist() == [len(text.split()), len(text)]
 
 
 @every_tokenizer
 @pytest.mark.parametrize("documents", ["file", "lines"])
 def test_continuations_of_a_prompt(kind: str, documents: str) -> None:
-    stream = Stream(VOCABULARIES[kind], documents)
+    stream = StreamEncoder(VOCABULARIES[kind], documents)
     text = "to-morrow and to-morrow, in this petty  pace"
-    whole = stream.prompt(text)
+    whole = stream.encode_prompt(text)
     assert whole[0] == stream.start
     for cut in range(2, len(whole) + 1):
         (after,) = stream.continuations(whole[:cut], [whole[cut:].tolist()])
@@ -118,8 +118,8 @@ def test_continuations_of_a_prompt(kind: str, documents: str) -> None:
 @pytest.mark.parametrize("documents", ["file", "lines"])
 @pytest.mark.parametrize("text", ["", "☃ ünknown \U0001f600", " ", "<end>", "\x00"])
 def test_any_prompt_can_be_encoded(kind: str, documents: str, text: str) -> None:
-    stream = Stream(VOCABULARIES[kind], documents)
-    tokens = stream.prompt(text)
+    stream = StreamEncoder(VOCABULARIES[kind], documents)
+    tokens = stream.encode_prompt(text)
     assert tokens[0] == stream.start
     assert len(tokens) > 1 or not text.strip()
     assert (tokens[1:] >= len(SPECIAL)).all()

@@ -167,36 +167,39 @@ def test_tokens(tmp_path: Path) -> None:
         CaptionedImage(folder / "c.jpg.1", ("w",)),
     ]
     assert read_captions(path, folder=folder) == everything
-    listed = write_lines(tmp_path, "a.jpg", "b.jpg ", name="list.txt")
-    chosen = read_captions(path, folder=folder, listed=listed)
+    image_list = write_lines(tmp_path, "a.jpg", "b.jpg ", name="list.txt")
+    chosen = read_captions(path, folder=folder, image_list=image_list)
     assert chosen == [everything[1], everything[0]]
 
 
 def test_rows_by_name(tmp_path: Path) -> None:
     path = write_lines(tmp_path, *TOKENS, name="token.txt")
     names = write_lines(tmp_path, "q.jpg", "a.jpg", "", "b.jpg", name="names.txt")
-    listed = write_lines(tmp_path, "b.jpg", "a.jpg", name="list.txt")
-    assert read_captions(path, names=names, listed=listed, rows=4) == [
+    image_list = write_lines(tmp_path, "b.jpg", "a.jpg", name="list.txt")
+    assert read_captions(path, names=names, image_list=image_list, rows=4) == [
         CaptionedImage(3, ("x .",)),
         CaptionedImage(1, ("y", "z")),
     ]
     error = caption_error(path, names=names)
     assert error.message == (f"{path}:4: expected a name of {names}, got 'c.jpg.1'")
-    error = caption_error(path, names=names, listed=listed, rows=5)
+    error = caption_error(path, names=names, image_list=image_list, rows=5)
     assert error.message.startswith(f"{names}: expected 5 names")
 
 
 def test_wrong_lists(tmp_path: Path) -> None:
     path = write_lines(tmp_path, *TOKENS, name="token.txt")
     names = write_lines(tmp_path, "a.jpg", "b.jpg", name="names.txt")
-    listed = write_lines(tmp_path, "b.jpg", "", "d.jpg", name="list.txt")
-    error = caption_error(path, names=names, listed=listed)
-    assert error.message == f"{listed}:3: expected the name of an image with a caption, got 'd.jpg'"
+    image_list = write_lines(tmp_path, "b.jpg", "", "d.jpg", name="list.txt")
+    error = caption_error(path, names=names, image_list=image_list)
+    assert (
+        error.message
+        == f"{image_list}:3: expected the name of an image with a caption, got 'd.jpg'"
+    )
     twice = write_lines(tmp_path, "b.jpg", "a.jpg", "b.jpg", name="twice.txt")
-    for options in ({"names": twice}, {"names": names, "listed": twice}):
+    for options in ({"names": twice}, {"names": names, "image_list": twice}):
         assert caption_error(path, **options).message.startswith(f"{twice}:3: 'b.jpg' again")
     lines = write_lines(tmp_path, {"caption": "x"})
-    for options in ({"names": names}, {"listed": listed}):
+    for options in ({"names": names}, {"image_list": image_list}):
         message = caption_error(lines, **options).message
         assert "expected either JSON lines or the names in" in message
 
@@ -258,9 +261,9 @@ def test_coco(tmp_path: Path) -> None:
     assert read_captions(path) == everything
     elsewhere = write_lines(tmp_path, coco(), name="captions.txt")
     assert read_captions(elsewhere, form="coco", folder=folder) == everything
-    listed = write_lines(tmp_path, "a.jpg", name="list.txt")
+    image_list = write_lines(tmp_path, "a.jpg", name="list.txt")
     names = write_lines(tmp_path, "q.jpg", "a.jpg", name="names.txt")
-    assert read_captions(elsewhere, form="coco", listed=listed, names=names) == [
+    assert read_captions(elsewhere, form="coco", image_list=image_list, names=names) == [
         CaptionedImage(1, ("two ducks", "a pair"))
     ]
 

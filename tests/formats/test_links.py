@@ -37,10 +37,10 @@ def test_first_number_is_a_target_word(tmp_path: Path) -> None:
     [
         ("1-1\n\n1-1\n2-2\n", "expected one line of links per pair (3), got 4"),
         ("1-1 2:2\n\n1-1\n", "gold.talp:1: expected links such as 3-4 or 3p4, got '2:2'"),
-        ("1-1\n\n0-1\n", "gold.talp:3: source word 0 of '0-1' (expected 1 to 1)"),
-        ("5-3\n\n1-1\n", "gold.talp:1: source word 5 of '5-3' (expected 1 to 3)"),
-        ("1-6\n\n1-1\n", "target word 6 of '1-6' (expected 1 to 5); check"),
-        ("1-1\n1-1\n1-1\n", "gold.talp:2: source word 1"),
+        ("1-1\n\n0-1\n", "gold.talp:3: '0-1': the source has no word 0 (expected 1 to 1)"),
+        ("5-3\n\n1-1\n", "gold.talp:1: '5-3': the source has no word 5 (expected 1 to 3)"),
+        ("1-6\n\n1-1\n", "'1-6': the target has no word 6 (expected 1 to 5); check"),
+        ("1-1\n1-1\n1-1\n", "gold.talp:2: '1-1': the source has no word 1"),
     ],
 )
 def test_wrong_links(tmp_path: Path, text: str, message: str) -> None:

@@ -99,9 +99,9 @@ def test_a_score_states_its_kind_and_factors_or_why_it_has_none(config) -> None:
     assert (attention.score_kind, attention.heads) == (config.kind, 3)
     factors = attention.score.factors()
     if factors is None:
-        assert attention.score.not_a_product
+        assert attention.score.not_bilinear
         with pytest.raises(
-            Exception, match=f"score '{config.kind}'.*{attention.score.not_a_product}"
+            Exception, match=f"score '{config.kind}'.*{attention.score.not_bilinear}"
         ):
             query_key(attention)
         return

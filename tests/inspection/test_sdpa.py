@@ -164,9 +164,9 @@ def test_the_fused_kernel_of_an_encoder_layer_is_off_while_recording() -> None:
     assert [call.name for call in records] == ["layers.0.self_attn", "layers.1.self_attn"]
     assert [output.name for output in records.outputs] == ["layers.0.linear2", "layers.1.linear2"]
     first, second = records.residual
-    assert first.before is not None and torch.equal(first.before, inputs)
-    assert second.before is not None and torch.equal(first.after, second.before)
-    assert_close(second.after, plain)
+    assert first.input is not None and torch.equal(first.input, inputs)
+    assert second.input is not None and torch.equal(first.output, second.input)
+    assert_close(second.output, plain)
 
 
 @pytest.mark.parametrize(("build", "path"), MODELS.values(), ids=MODELS)
@@ -177,7 +177,7 @@ def test_the_residual_stream_is_the_hidden_states_of_hugging_face(
     with torch.inference_mode(), record(model, residual=True) as records:
         states = model(TOKENS, output_hidden_states=True).hidden_states
     for state, activation in zip(states, records.residual, strict=False):
-        assert activation.before is not None and torch.equal(activation.before, state)
+        assert activation.input is not None and torch.equal(activation.input, state)
 
 
 @pytest.mark.parametrize(("build", "path"), MODELS.values(), ids=MODELS)

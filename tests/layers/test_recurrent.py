@@ -251,7 +251,7 @@ def test_no_state_is_a_state_of_zeros(kind: str) -> None:
 def test_backward_layers_reject_states(direction: str) -> None:
     recurrent = built("gru", direction=direction)
     _, state = recurrent(some_inputs())
-    with pytest.raises(AssertionError, match="cannot have a past"):
+    with pytest.raises(AssertionError, match="only forward RNNs accept a state"):
         recurrent(some_inputs(), None, state)
     with pytest.raises(AssertionError, match="only forward"):
         recurrent.step(some_inputs()[:, 0], state)
@@ -274,7 +274,7 @@ def test_widths(kind: str) -> None:
     outputs, state = both(some_inputs().float())
     assert both.width == 14 and outputs.shape == (BATCH, TIME, 14)
     assert state.hidden.shape == both.init_state(BATCH).hidden.shape == (BATCH, 2, 7)
-    with pytest.raises(ValueError, match="width of 5; make it even, or give hidden"):
+    with pytest.raises(ValueError, match="even width, got 5; change the width, or set hidden"):
         make(direction="both").build(5)
 
 

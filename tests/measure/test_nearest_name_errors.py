@@ -49,7 +49,7 @@ def embed(names: Sequence[str]) -> np.ndarray:
 def test_known_answers() -> None:
     assert KNOWN.names == ["Ada Kong", "Bob", "Cleo Vark"]
     assert KNOWN.answers == [frozenset({"Rome"}), frozenset({"Oslo", "Bonn"}), frozenset({"Rome"})]
-    assert KNOWN.times == {"Rome": 3, "Oslo": 1, "Bonn": 1}
+    assert KNOWN.counts == {"Rome": 3, "Oslo": 1, "Bonn": 1}
 
 
 def test_errors_by_hand() -> None:

@@ -240,5 +240,5 @@ def test_incompatible_choices_are_rejected(change: dict[str, object], message: s
 
 
 def test_an_odd_view_of_two_directions_is_refused() -> None:
-    with pytest.raises(UserError, match="make it even"):
+    with pytest.raises(UserError, match="both directions need an even width"):
         loads(TaggerConfig, '[characters]\nkind = "lstm"\nwidth = 7', base=Path())

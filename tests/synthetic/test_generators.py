@@ -154,7 +154,11 @@ NAN = float("nan")
         (JoinedConfig, {"sentences": 2}, "sentences must be from 3 to 100000, got 2"),
         (JoinedConfig, {"min_words": 8}, "expected 1 <= minimum.*got minimum 8, maximum 7"),
         (JoinedConfig, {"max_words": 101}, "maximum <= 100, got minimum 3, maximum 101"),
-        (JoinedConfig, {"dev_speakers": ()}, r"dev_speakers must be names or a share .*got \(\)"),
+        (
+            JoinedConfig,
+            {"dev_speakers": ()},
+            r"dev_speakers must be names or a fraction .*got \(\)",
+        ),
         (JoinedConfig, {"test_speakers": 1.0}, "test_speakers must be .*got 1.0"),
         (JoinedConfig, {"sample_rate": 100}, "sample_rate must be .*got 100"),
     ],

@@ -15,7 +15,7 @@ from harken.formats.split import PARTS
 from harken.synthetic.joined import (
     JoinedConfig,
     joined_sentences,
-    part_by_speaker,
+    split_by_speaker,
     write_joined,
 )
 from harken.synthetic.recordings import Signal
@@ -104,7 +104,7 @@ def speakers_of(parts: dict[str, list[Utterance]]) -> list[set[str]]:
 
 def test_speakers_are_apart_by_name(recordings: list[Utterance]) -> None:
     config = JoinedConfig(dev_speakers=("bob",), test_speakers=("eve", "ann"))
-    parts = part_by_speaker(recordings, config)
+    parts = split_by_speaker(recordings, config)
     assert speakers_of(parts) == [{"cid", "dan"}, {"bob"}, {"ann", "eve"}]
     assert sum(map(len, parts.values())) == len(recordings)
 
@@ -116,7 +116,7 @@ def test_speakers_are_apart_by_share(
     test_speakers = set()
     for seed in range(9):
         config = JoinedConfig(dev_speakers=share, test_speakers=share, seed=seed)
-        speakers = speakers_of(part_by_speaker(recordings, config))
+        speakers = speakers_of(split_by_speaker(recordings, config))
         assert [len(part) for part in speakers] == sizes
         assert set.union(*speakers) == set(SPEAKERS)
         test_speakers.add(frozenset(speakers[2]))
@@ -129,9 +129,9 @@ def test_speakers_are_apart_by_share(
         ({"test_speakers": ("eva",)}, "test_speakers: expected one of ann, bob"),
         (
             {"test_speakers": ("eve",), "dev_speakers": ("eve",)},
-            "dev_speakers: expected one of ann, bob, cid, dan, got 'eve'; a speaker is in one part",
+            "dev_speakers: expected one of ann, bob, cid, dan, got 'eve'; check the spelling",
         ),
-        ({"test_speakers": SPEAKERS}, "test_speakers: expected a speaker left for train"),
+        ({"test_speakers": SPEAKERS}, "test_speakers: no speaker is left for train"),
         ({"test_speakers": SPEAKERS[1:]}, "dev_speakers: expected .* at least 2 speakers"),
     ],
 )
@@ -139,13 +139,13 @@ def test_speakers_that_cannot_be_set_apart(
     recordings: list[Utterance], changed: dict[str, tuple[str, ...]], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        part_by_speaker(recordings, JoinedConfig(**changed))  # type: ignore[arg-type]
+        split_by_speaker(recordings, JoinedConfig(**changed))  # type: ignore[arg-type]
 
 
 def test_recordings_without_speakers(recordings: list[Utterance]) -> None:
     unnamed = [replace(recording, speaker="") for recording in recordings]
-    with pytest.raises(UserError, match=r"got 1; .*name the speakers"):
-        part_by_speaker(unnamed, JoinedConfig())
+    with pytest.raises(UserError, match=r"got 1; set the speakers"):
+        split_by_speaker(unnamed, JoinedConfig())
 
 
 # --- files
@@ -156,7 +156,7 @@ def test_files_are_read_back(
 ) -> None:
     config = JoinedConfig(sentences=23, test_speakers=("eve",), dev_speakers=("dan",))
     write_joined(recordings, config, tmp_path)
-    parts = part_by_speaker(recordings, config)
+    parts = split_by_speaker(recordings, config)
     for part, size in (("train", 19), ("dev", 2), ("test", 2)):
         utterances = read_utterances(tmp_path / f"{part}.jsonl")
         assert len(utterances) == size

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from harken.decode.search import SearchConfig
-from harken.encode.stream import Stream
+from harken.encode.stream import StreamEncoder
 from harken.encode.vocabulary import END
 from harken.errors import Failure, UserError
 from harken.inspection.record import record
@@ -118,7 +118,7 @@ def test_batches_are_windows_of_the_training_text(
     recipe_path: Path, tmp_path: Path, sets: tuple[str, ...], documents: str
 ) -> None:
     run = initial_run(recipe_of(recipe_path, *sets, f"data.documents={documents}"))
-    (stage,), stream = stages_of(run, tmp_path), Stream(run.vocabulary, documents)
+    (stage,), stream = stages_of(run, tmp_path), StreamEncoder(run.vocabulary, documents)
     whole = stream.join(stream.encode(run.splits["train"])).tolist()
     windows = {tuple(whole[at : at + LENGTH + 1]) for at in range(len(whole) - LENGTH)}
     unread = {**run.splits, "train": ["unread"]}
@@ -176,7 +176,7 @@ def test_every_held_out_token_is_predicted_once(
 ) -> None:
     trained = trained_of(recipe_of(recipe_path, *sets, f"data.documents={documents}"))
     dev = [piece[:50] for piece in trained.splits["dev"][:2]]
-    stream = Stream(trained.vocabulary, documents)
+    stream = StreamEncoder(trained.vocabulary, documents)
     tokens = stream.join(stream.encode(dev)).tolist()
     evaluation = trained.predictor.evaluate(dev)
     metrics = evaluation.metrics
@@ -237,9 +237,9 @@ def test_greedy_continuations_equal_a_loop(
     prompts = ["to be", "", "the question of the crown", "☃ is no", "sleep "]
     predictions = list(greedy.predict(prompts))
     assert [prediction.input for prediction in predictions] == prompts
-    stream, model = Stream(trained.vocabulary, documents), trained.model
+    stream, model = StreamEncoder(trained.vocabulary, documents), trained.model
     for prediction in predictions:
-        tokens = [stream.start, *stream.prompt(prediction.input)[1:].tolist()]
+        tokens = [stream.start, *stream.encode_prompt(prediction.input)[1:].tolist()]
         if model.max_length is not None:
             tokens = tokens[-(LENGTH - 5) :]
         written: list[int] = []
@@ -310,7 +310,7 @@ def test_a_run_learns_and_is_loaded_again(
     again = run.evaluate().metrics["nats"]
     assert again.value == pytest.approx(metrics["nats"]["value"], rel=1e-6)
     dev = TASK.read_splits(recipe)["dev"]
-    stream = Stream(run.vocabulary, "file")
+    stream = StreamEncoder(run.vocabulary, "file")
     tokens = stream.join(stream.encode(dev))
     assert token_nats(run.model, tokens, LENGTH, 6).mean() == pytest.approx(again.value, rel=1e-6)
     # Better than the entropy of single characters, about 2.6 nats.

@@ -31,7 +31,7 @@ def check_choices(
         raise ValueError(f"{reason}; choose another position or score")
     _, key_width = attention.head_widths(width)
     if isinstance(position, RotaryConfig) and key_width % 2:
-        even = "width" if attention.score.whole_tokens else "attention.key_width"
+        even = "width" if attention.score.keys_are_tokens else "attention.key_width"
         raise ValueError(
             f"position 'rotary' rotates pairs (expected an even key width, got {key_width}); "
             f"make {even} even"

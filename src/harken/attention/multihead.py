@@ -63,7 +63,7 @@ class MultiHeadConfig:
             raise ValueError(
                 f"{self.heads} heads cannot share {kv_heads} kv_heads evenly; make heads a multiple"
             )
-        if self.score.whole_tokens and self.key_width is not None:
+        if self.score.keys_are_tokens and self.key_width is not None:
             raise ValueError(
                 f"score {self.score.kind!r} compares whole tokens; leave out key_width"
             )
@@ -73,7 +73,7 @@ class MultiHeadConfig:
     def check_even(self, width: int) -> None:
         """Raise an error if the width must be divisible by the number of heads and is not."""
         divided = (self.v_proj and self.head_width is None) or (
-            not self.score.whole_tokens and self.key_width is None
+            not self.score.keys_are_tokens and self.key_width is None
         )
         if divided and width % self.heads:
             raise ValueError(
@@ -95,7 +95,7 @@ class MultiHeadConfig:
         """Return (I, U) for a model of this width."""
         head_width = (self.head_width or width // self.heads) if self.v_proj else width
         key_width = self.key_width or width // self.heads
-        return head_width, width if self.score.whole_tokens else key_width
+        return head_width, width if self.score.keys_are_tokens else key_width
 
     def build(self, width: int, length: int, memory_width: int | None = None) -> "MultiHead":
         """Return self-attention, or with `memory_width` cross-attention to such a memory."""

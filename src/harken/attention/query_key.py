@@ -32,7 +32,7 @@ class ScoreTraits:
     """Base of the configs of scores, with their requirements."""
 
     conflicts: ClassVar[Mapping[str, str]] = {}  # position kind -> why it does not work
-    whole_tokens: ClassVar[bool] = False  # keys are the tokens themselves: no key_width
+    keys_are_tokens: ClassVar[bool] = False  # so there is no key_width
     per_position: ClassVar[bool] = False  # has parameters for each key position up to `length`
     distances: ClassVar[bool] = False  # depends on distances along one axis of one sequence
 
@@ -61,7 +61,7 @@ def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, 
 class Score(nn.Module):
     """Base of the scores. Queries and keys are computed separately, so that keys can be cached."""
 
-    not_a_product = "it does not declare a product of query and key"  # why `factors` is None
+    not_bilinear = "it does not declare a product of query and key"  # why `factors` is None
     key_width: int | None = None  # U of each head; None without query and key projections
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Score(nn.Module):
     def install(self, head: Head, index: int) -> list[Patch]:
         """Return the patches that write a head, or raise a `UserError` with the reason."""
         raise UserError(
-            f"install: a designed head does not fit this score: {self.not_a_product}",
+            f"install: a designed head does not fit this score: {self.not_bilinear}",
             fix="use score 'dot', 'scaled' or 'merged' (or a random synthesizer for a shift)",
         )
 
@@ -125,7 +125,7 @@ class QueryKeyScore(Score):
 class DotProductScore(QueryKeyScore):
     """q . k, scaled or not."""
 
-    not_a_product = ""
+    not_bilinear = ""
 
     def __init__(self, sizes: ScoreSizes, scale: float) -> None:
         super().__init__(sizes)

@@ -4,7 +4,7 @@
     scaled          q_i . k_t / sqrt(U)
     additive        v . tanh(q_i + k_t)
     merged          x_i . W~ x_t                       one matrix in place of W_Q and W_K
-    synthesizer     dense: row i is W_2 relu(W_1 x_i); random: row i is learned, for all inputs
+    synthesizer     dense: row i is W_2 relu(W_1 x_i); random: row i is a parameter
     transformer_xl  ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U); `scaled` in cross-attention
 
 To add a score, write a subclass of `Score`, a config with `build`, and add it to `ScoreConfig`; a
@@ -43,7 +43,7 @@ INITIAL_STD = 0.02
 class AdditiveScore(QueryKeyScore):
     """v . tanh(q + k), passed to the kernel as a bias because it is not a product."""
 
-    not_a_product = "it adds query and key inside a tanh"
+    not_bilinear = "it adds query and key inside a tanh"
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__(sizes)
@@ -63,11 +63,11 @@ class AdditiveScore(QueryKeyScore):
 class MergedScore(Score):
     """x_i . W~ x_t: queries have the width of the tokens, and the tokens are the keys.
 
-    W~ = scale * weight. W~ must be small, since the score sums J^2 products. The parameter `weight`
-    is not: Adam's steps have the same size for all parameters, and would be large compared to W~.
+    W~ = scale * weight. W~ must be small, because the score sums J^2 products. `weight` is larger,
+    because Adam's steps have the same size for all parameters and would be too large for W~.
     """
 
-    not_a_product = ""
+    not_bilinear = ""
 
     def __init__(self, sizes: ScoreSizes) -> None:
         super().__init__()
@@ -110,9 +110,9 @@ class MergedScore(Score):
 
 
 class SynthesizerScore(Score):
-    """A row of scores over key positions per query, from its token (`hidden`) or learned."""
+    """Scores from the query's token by an MLP with `hidden` units, or a learned table if None."""
 
-    not_a_product = "it compares no query with any key"
+    not_bilinear = "it does not compare queries with keys"
 
     def __init__(self, sizes: ScoreSizes, hidden: int | None) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ class MergedConfig(ScoreTraits):
     """x . W~ x, with J^2 weights per head instead of 2 U J."""
 
     kind: Literal["merged"] = "merged"
-    whole_tokens: ClassVar[bool] = True
+    keys_are_tokens: ClassVar[bool] = True
 
     def build(self, sizes: ScoreSizes) -> MergedScore:
         return MergedScore(sizes)
@@ -206,7 +206,7 @@ class SynthesizerConfig(ScoreTraits):
         "rotary": "position 'rotary' rotates queries and keys, and score 'synthesizer' has none"
     }
     per_position: ClassVar[bool] = True
-    form: Literal["dense", "random"] = "dense"  # computed from the token, or learned for all inputs
+    form: Literal["dense", "random"] = "dense"  # computed from the token, or a learned table
     hidden: int | None = bounded(None, at_least=1)  # hidden units per head; default: the key width
 
     def build(self, sizes: ScoreSizes) -> SynthesizerScore:
@@ -225,7 +225,7 @@ class TransformerXLScore(QueryKeyScore):
     So any positions work, also those of a packed row or of cached keys.
     """
 
-    not_a_product = "its queries are compared with distances as well"
+    not_bilinear = "its queries are compared with distances as well"
 
     def __init__(self, sizes: ScoreSizes, base: float) -> None:
         super().__init__(sizes)
@@ -251,7 +251,7 @@ class TransformerXLScore(QueryKeyScore):
         )
 
     def factors(self) -> LowRank:
-        """Return the part that compares contents, (q + u) . k / sqrt(U)."""
+        """Return the content term, (q + u) . k / sqrt(U)."""
         content = self.linear_factors(self.scale)
         offset = content.left_offset + self.content_offset[:, 0] * self.scale
         return replace(content, left_offset=offset)
@@ -268,7 +268,7 @@ def sinusoids(
 def relative_rotation(
     projected: Float[Tensor, "B k T J"], sinusoids: Float[Tensor, "#B 1 T even"]
 ) -> Float[Tensor, "B k T even"]:
-    """Rotate by the query's sinusoids; the product with the key's is then that of the distance."""
+    """Rotate p by the query's position; its product with the key's sinusoids is p . e_{i-t}."""
     missing = sinusoids.shape[-1] - projected.shape[-1]  # the cosine that an odd width leaves out
     projected = nn.functional.pad(projected, (0, missing))
     sines, cosines = projected[..., 0::2], projected[..., 1::2]

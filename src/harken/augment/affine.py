@@ -27,7 +27,7 @@ class RandomAffineConfig:
     scale: float = bounded(0.0, at_least=0.0, below=1.0)  # 0.1 scales by a factor of 1/1.1 to 1.1
 
     @property
-    def still(self) -> bool:
+    def is_identity(self) -> bool:
         return not (self.translate or self.degrees or self.scale)
 
 
@@ -35,7 +35,7 @@ def random_affine(
     images: Float[Tensor, "B K Y X"], config: RandomAffineConfig, random: np.random.Generator
 ) -> Float[Tensor, "B K Y X"]:
     """Apply a random affine map to each image."""
-    if config.still:
+    if config.is_identity:
         return images
     drawn = random.uniform(-1.0, 1.0, size=(len(images), 4))
     across, down = 2 * config.translate * drawn[:, :2].T  # a side has length 2 in grid_sample

@@ -1,13 +1,13 @@
 """Augment log-mel features: SpecAugment (Park et al., 2019), and a random equalizer.
 
-    warp        a point in time moves by up to `time_warp` frames; the length stays
-    frequency   neighboring bands are replaced by their means over the utterance
-    time        all bands of neighboring frames are replaced by their means
-    equalizer   frames[t, f] + strength * sum_{n = 0..waves} z_n cos(pi n (f + 1/2) / F)
+    time warp        a frame moves by up to `time_warp` frames; the number of frames is unchanged
+    frequency mask   in consecutive bands, each band is set to its mean over the utterance
+    time mask        in consecutive frames, each band is set to its mean over the utterance
+    equalizer        frames[t, f] + strength * sum_{n = 0..waves} z_n cos(pi n (f + 1/2) / F)
 
 At least one frame and one band are not masked, and padding is never changed. The equalizer draws
-z_n ~ N(0, 1) per utterance: a smooth frequency response, as of another microphone or voice, where
-n = 0 changes the loudness and n = 1 the tilt. Features normalized by `mean` lose it again.
+z_n ~ N(0, 1) per utterance and imitates the frequency response of another microphone or voice:
+n = 0 changes the loudness, n = 1 the tilt. Features normalized by their mean do not need it.
 """
 
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class SpecAugmentConfig:
     time_warp: int = bounded(0, at_least=0)  # maximum shift of the warped point in frames
 
 
-def augment(
+def spec_augment(
     frames: Float[Tensor, "B T F"],
     present: Bool[Tensor, "B T"],
     config: SpecAugmentConfig,
@@ -43,14 +43,14 @@ def augment(
     """Warp and mask each utterance."""
     lengths = present.sum(dim=1).cpu().numpy()
     if config.time_warp:
-        frames = warped(frames, lengths, config.time_warp, random)
+        frames = time_warp(frames, lengths, config.time_warp, random)
     if not config.time_masks and not config.frequency_masks:
         return frames
     bands = np.full(len(frames), frames.shape[2])
     band_widths = np.minimum(bands, config.frequency_width)
     frame_widths = np.minimum(config.time_width, config.time_ratio * lengths).astype(np.int64)
-    band_mask = spans(bands, band_widths, config.frequency_masks, frames.shape[2], random)
-    frame_mask = spans(lengths, frame_widths, config.time_masks, frames.shape[1], random)
+    band_mask = draw_span_mask(bands, band_widths, config.frequency_masks, frames.shape[2], random)
+    frame_mask = draw_span_mask(lengths, frame_widths, config.time_masks, frames.shape[1], random)
     masked = torch.from_numpy(frame_mask[:, :, None] | band_mask[:, None, :]).to(frames.device)
     real = present[:, :, None]
     counts = present.sum(dim=1).clamp(min=1)[:, None, None]
@@ -58,37 +58,37 @@ def augment(
     return torch.where(masked & real, mean, frames)
 
 
-def spans(
+def draw_span_mask(
     sizes: Integer[np.ndarray, "B"],
-    widths: Integer[np.ndarray, "B"],
+    max_widths: Integer[np.ndarray, "B"],
     count: int,
     positions: int,
     random: np.random.Generator,
 ) -> Bool[np.ndarray, "B positions"]:
-    """Mask `count` spans of at most `width` in the first `size` positions of each row, not all."""
-    drawn = random.integers(0, widths[:, None] + 1, size=(len(sizes), count))
-    # At most size - 1 positions in total: later spans are shortened.
+    """Return a mask with `count` random spans among the first `sizes[b]` positions of row b."""
+    widths = random.integers(0, max_widths[:, None] + 1, size=(len(sizes), count))
+    # Shorten later spans, so that at least one position is not masked.
     limit = np.maximum(sizes - 1, 0)[:, None]
-    drawn = np.diff(np.minimum(np.cumsum(drawn, axis=1), limit), axis=1, prepend=0)
-    starts = random.integers(0, sizes[:, None] - drawn + 1)[:, :, None]
+    widths = np.diff(np.minimum(np.cumsum(widths, axis=1), limit), axis=1, prepend=0)
+    starts = random.integers(0, sizes[:, None] - widths + 1)[:, :, None]
     position = np.arange(positions)
-    inside = (starts <= position) & (position < starts + drawn[:, :, None])
+    inside = (starts <= position) & (position < starts + widths[:, :, None])
     masked: np.ndarray = inside.any(axis=1)
     return masked
 
 
-def warped(
+def time_warp(
     frames: Float[Tensor, "B T F"],
     lengths: Integer[np.ndarray, "B"],
     max_shift: int,
     random: np.random.Generator,
 ) -> Float[Tensor, "B T F"]:
-    """Move a frame of each utterance by up to `max_shift` frames, and interpolate around it."""
+    """Move one frame of each utterance by up to `max_shift` frames and interpolate the others."""
     last = np.maximum(lengths - 1, 0)
-    # The ends stay, and an utterance that is too short is not changed.
-    reach = np.clip(last // 2 - 1, 0, max_shift)
-    origins = random.integers(reach + 1, np.maximum(last - reach, reach + 2))
-    targets = origins + random.integers(-reach, reach + 1)
+    # The first and last frame do not move. Utterances of fewer than 5 frames are not changed.
+    limit = np.clip(last // 2 - 1, 0, max_shift)
+    origins = random.integers(limit + 1, np.maximum(last - limit, limit + 2))
+    targets = origins + random.integers(-limit, limit + 1)
     index = np.arange(frames.shape[1])
     source = np.array(
         [
@@ -100,7 +100,7 @@ def warped(
     left = torch.from_numpy(source.astype(np.int64)).to(frames.device)
     right = (left + 1).clamp(max=frames.shape[1] - 1)
     fraction = torch.from_numpy(source % 1).to(frames)[:, :, None]
-    before, after = (frames.gather(1, at[:, :, None].expand_as(frames)) for at in (left, right))
+    before, after = (frames.gather(1, i[:, :, None].expand_as(frames)) for i in (left, right))
     return torch.lerp(before, after, fraction)
 
 
@@ -119,11 +119,11 @@ def equalize(
     config: RandomEqualizerConfig,
     random: np.random.Generator,
 ) -> Float[Tensor, "B T F"]:
-    """Add a random curve over the bands to each utterance; padding stays as it is."""
+    """Add a random smooth curve over the bands to each utterance."""
     if not config.strength:
         return frames
     positions = (np.arange(frames.shape[2]) + 0.5) / frames.shape[2]
     waves = np.cos(np.pi * np.arange(config.waves + 1)[:, None] * positions)
-    drawn = random.normal(scale=config.strength, size=(len(frames), len(waves)))
-    curves = torch.from_numpy(drawn @ waves).to(frames)
+    amplitudes = random.normal(scale=config.strength, size=(len(frames), len(waves)))
+    curves = torch.from_numpy(amplitudes @ waves).to(frames)
     return torch.where(present[:, :, None], frames + curves[:, None, :], frames)

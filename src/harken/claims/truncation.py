@@ -115,7 +115,7 @@ def check_mergeable(model: nn.Module, where: str) -> None:
             for position in positions
         ),
         "is not a product of two matrices": len(pairs) < len(scores)
-        or any(score.not_a_product for score in pairs),
+        or any(score.not_bilinear for score in pairs),
         "has a bias (attention.bias)": any(score.q_proj.bias is not None for score in pairs),
         "shares keys between heads (attention.kv_heads)": any(
             score.kv_heads != score.heads for score in pairs

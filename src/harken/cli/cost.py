@@ -9,7 +9,7 @@ import torch
 
 from harken.cli.output import remark, result, result_json, table
 from harken.cost import time
-from harken.cost.breakeven import BreakEven, break_evens
+from harken.cost.breakeven import BreakEven, compare_costs
 from harken.cost.formula import Formula
 from harken.cost.step import cost
 from harken.cost.workload import (
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
     ]
     columns = [_column(step, options.measure) for step in steps]
     sizes = steps[0].letters
-    pairs = break_evens(sizes["J"], sizes.get("L", 1), steps[0].vocabulary, timed=options.measure)
+    pairs = compare_costs(sizes["J"], sizes.get("L", 1), steps[0].vocabulary, timed=options.measure)
     formulas = depth_formulas(steps[0])
     if options.json:
         formulas = {**count_formulas(steps[0]), **formulas}

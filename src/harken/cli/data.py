@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
         return
     if options.json:
         problem = f"data {name}: --json is for the list only"
-        raise UserError(problem, fix="leave it out: the written paths are printed, one per line")
+        raise UserError(problem, fix="remove --json; written paths are printed, one per line")
     settings = vars(parser_of(name).parse_args(options.options))
     if name in catalog.CATALOG:
         paths = _download(catalog.CATALOG[name], **settings)
@@ -58,7 +58,7 @@ def parser_of(name: str) -> Parser:
         GENERATED[name].add_options(parser)
     elif name in catalog.CATALOG:
         parser.description = f"Download {catalog.CATALOG[name].title}."
-        text = "Mirror: download BASE/NAME/FILE instead"
+        text = "Download BASE/NAME/FILE from a mirror"
         parser.add_argument("--from", dest="mirror", metavar="BASE", help=text)
     else:
         names = [*GENERATED, *catalog.CATALOG]
@@ -83,12 +83,12 @@ def _generated(
     config: type[C],
     write: Callable[[C, Path], F],
     paths: Callable[[F], Iterable[Path]],
-    **texts: str,
+    **help_texts: str,
 ) -> Generated:
     """Return a data set whose options are fields of a config."""
     return Generated(
         title,
-        lambda parser: parser.add_fields(config, **texts, seed="Seed of the data"),
+        lambda parser: parser.add_fields(config, **help_texts, seed="Seed of the data"),
         lambda out, **settings: paths(write(config(**settings), out)),
     )
 
@@ -145,7 +145,7 @@ GENERATED = {
         new_pairs="Test only on color-shape pairs that train lacks",
     ),
     "suffixes": Generated(
-        "suffixes of your utterances, by word (transcribe)",
+        "your utterances, cut before each word (transcribe)",
         recordings.suffixes_options,
         recordings.write_suffixes,
     ),
@@ -158,7 +158,7 @@ GENERATED = {
 
 
 def _print_list(options: argparse.Namespace) -> None:
-    made = [{"name": name, "title": GENERATED[name].title} for name in GENERATED]
+    generated = [{"name": name, "title": GENERATED[name].title} for name in GENERATED]
     rows = [(name, GENERATED[name].title, "-", "-", "generated") for name in GENERATED]
     public: list[dict[str, object]] = []
     keys = ("stored", "address", "sha256", "bytes", "packing")
@@ -168,9 +168,9 @@ def _print_list(options: argparse.Namespace) -> None:
         files = [{key: getattr(item, key) for key in keys} for item in corpus.items]
         record = {"name": corpus.name, "title": corpus.title, "license": asdict(terms)}
         public.append({**record, "page": corpus.page, "bytes": corpus.bytes, "files": files})
-    header = ("name", "content", "license", "size", "address")
+    header = ("name", "content", "license", "size", "source")
     json_or_table(
-        options, {"made": made, "public": public}, header, rows, text_columns=(0, 1, 2, 4)
+        options, {"made": generated, "public": public}, header, rows, text_columns=(0, 1, 2, 4)
     )
 
 
@@ -188,7 +188,7 @@ def _progress() -> Iterator[Callable[[Event], None]]:
     """Yield a listener that draws a bar per file, or logs a line every ten seconds."""
     from rich import console, progress
 
-    drawn = progress.Progress(
+    bars = progress.Progress(
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
         progress.DownloadColumn(),
@@ -196,7 +196,7 @@ def _progress() -> Iterator[Callable[[Event], None]]:
         console=console.Console(stderr=True),
         disable=not sys.stderr.isatty(),
     )
-    bars: dict[str, progress.TaskID] = {}
+    tasks: dict[str, progress.TaskID] = {}
     logged = time.monotonic()
 
     def listen(event: Event) -> None:
@@ -204,12 +204,12 @@ def _progress() -> Iterator[Callable[[Event], None]]:
         if isinstance(event, Waiting):
             remark(f"{event.file}: {event.why}; trying again in {event.seconds:.0f} s")
             return
-        if event.file not in bars:
-            bars[event.file] = drawn.add_task(event.file)
-        drawn.update(bars[event.file], completed=event.bytes, total=event.total)
-        if drawn.disable and time.monotonic() - logged > LOG_SECONDS:
+        if event.file not in tasks:
+            tasks[event.file] = bars.add_task(event.file)
+        bars.update(tasks[event.file], completed=event.bytes, total=event.total)
+        if bars.disable and time.monotonic() - logged > LOG_SECONDS:
             logged = time.monotonic()
             remark(f"{event.file}: {event.bytes / 1e6:.1f} MB")
 
-    with drawn:
+    with bars:
         yield listen

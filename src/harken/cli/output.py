@@ -111,12 +111,12 @@ def table(
 
 def print_metrics(record: Mapping[str, Any]) -> None:
     """Print `metrics.json` as a table."""
-    from harken.measure.interval import SHARES, Estimate
+    from harken.measure.interval import PERCENT_UNITS, Estimate
 
     rows = []
     for name, fields in record["metrics"].items():
         estimate, title = Estimate(**fields), name.replace("_", " ")
-        if estimate.unit not in SHARES and estimate.unit not in title:
+        if estimate.unit not in PERCENT_UNITS and estimate.unit not in title:
             title = f"{title} ({estimate.unit})"
         n = record["n"] if estimate.n is None else estimate.n
         rows.append((title, str(n), *value_and_interval(estimate)))

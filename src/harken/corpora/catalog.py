@@ -1,7 +1,7 @@
-"""Catalog of public corpora: the address, digest and license of each file.
+"""Public corpora: the URL, digest and license of each file.
 
-An item is an address that becomes a file, or a flat folder of files. Its `sha256` is that of the
-decompressed file, because compressed bytes may differ between servers:
+An item is one download. It is stored as a file, or as a folder without subfolders. Its `sha256` is
+that of the decompressed data, because compressed bytes may differ between servers:
 
     file     sha256 of its bytes
     folder   sha256 of the lines "SHA256  NAME", sorted by name, as `sha256sum * | sha256sum` prints
@@ -12,7 +12,7 @@ from typing import Literal
 
 Packing = Literal["none", "gz", "zip"]
 
-EXTRA_BYTES = 2**20  # of an archive in addition to the selected members
+EXTRA_BYTES = 2**20  # allowance for the other members of an archive
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,9 +25,9 @@ class License:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An address and the file or folder that is stored."""
+    """A download."""
 
-    address: str
+    address: str  # URL
     stored: str  # name of the file, or of the folder for the selected members of an archive
     sha256: str
     bytes: int  # of the stored file or folder
@@ -35,13 +35,13 @@ class Item:
     members: str = ""  # FOLDER/PATTERN of the selected members of an archive
 
     @property
-    def file(self) -> str:
-        """The name of the compressed file on a mirror."""
+    def download_name(self) -> str:
+        """The name of the (compressed) file on a mirror."""
         return self.stored if self.packing == "none" else f"{self.stored}.{self.packing}"
 
     @property
     def max_bytes(self) -> int:
-        """The limit of the download and of the decompressed files."""
+        """The maximum size of the download, and of the decompressed files."""
         return self.bytes if self.packing == "none" else self.bytes + self.bytes // 8 + EXTRA_BYTES
 
 
@@ -61,22 +61,22 @@ class Corpus:
 
 
 def _items(address: str, files: str, packing: Packing = "none") -> tuple[Item, ...]:
-    """Return an item for each line of SHA-256, bytes and name; `{name}` is replaced in address."""
+    """Return an item for each line "SHA256 BYTES NAME"; `address` contains `{name}`."""
     return tuple(
         Item(address.format(name=name), name, sha256, int(size), packing)
         for sha256, size, name in map(str.split, files.strip().splitlines())
     )
 
 
-_LICENSES = "https://creativecommons.org/"
-SHARE_ALIKE = License(name="CC BY-SA 4.0", address=f"{_LICENSES}licenses/by-sa/4.0/")
+_CREATIVE_COMMONS = "https://creativecommons.org/"
+CC_BY_SA = License(name="CC BY-SA 4.0", address=f"{_CREATIVE_COMMONS}licenses/by-sa/4.0/")
 
-# Addresses contain a commit if possible, because branches move. The SHA-256 of this file is in
-# dozens of public repositories together with this address.
+# URLs contain a commit if possible, because branches move. Dozens of public repositories contain
+# this URL and the SHA-256 of its file.
 TINYSHAKESPEARE = Corpus(
     name="tinyshakespeare",
     title="plays of Shakespeare, 1.1 million characters (lm)",
-    license=License(name="public domain", address=f"{_LICENSES}publicdomain/mark/1.0/"),
+    license=License(name="public domain", address=f"{_CREATIVE_COMMONS}publicdomain/mark/1.0/"),
     page="https://github.com/karpathy/char-rnn",
     items=_items(
         "https://raw.githubusercontent.com/karpathy/char-rnn/"
@@ -85,11 +85,11 @@ TINYSHAKESPEARE = Corpus(
     ),
 )
 
-# Release r2.16 of May 2025. Two public programs state the same SHA-256 for these files.
+# Release r2.16 of May 2025. Two public programs contain the same SHA-256 of these files.
 EWT = Corpus(
     name="ud-english-ewt",
     title="English Web Treebank, UD 2.16, 16,622 tagged sentences (tag)",
-    license=SHARE_ALIKE,
+    license=CC_BY_SA,
     page="https://universaldependencies.org/treebanks/en_ewt/index.html",
     items=_items(
         "https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/"
@@ -102,8 +102,8 @@ EWT = Corpus(
     ),
 )
 
-# torchtext 0.9 states the MD5 of each .gz. Compressing these files with the time stamps of 21
-# December 2017 reproduces all eight.
+# torchtext 0.9 contains the MD5 of each .gz. Compressing these files with the time stamps of 21
+# December 2017 reproduces all eight MD5s.
 MULTI30K = Corpus(
     name="multi30k",
     title="Multi30k, English and German captions, 29,000 pairs (translate)",
@@ -128,13 +128,13 @@ MULTI30K = Corpus(
     ),
 )
 
-# The tag v1.0.10. A public program states a digest of the names and bytes of its 3,000 recordings,
-# which these files have. GitHub recreates the archive at each request, so only its contents count.
+# The tag v1.0.10. The digest of the names and bytes of the 3,000 recordings is equal to that in a
+# public program. GitHub recreates the archive for each request, so its own digest may change.
 _DIGITS = "d6938f9bf1545aa66d8489fc9f1385a7abd64282"
 SPOKEN_DIGITS = Corpus(
     name="spoken-digits",
     title="Free Spoken Digit Dataset 1.0.10, 3,000 recordings of six speakers (transcribe)",
-    license=SHARE_ALIKE,
+    license=CC_BY_SA,
     page="https://github.com/Jakobovski/free-spoken-digit-dataset",
     items=(
         Item(

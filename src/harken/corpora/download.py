@@ -97,7 +97,7 @@ def download(
         folder.mkdir(parents=True, exist_ok=True)
         for item in missing:
             with tempfile.TemporaryFile(dir=folder) as packed:
-                fetch(addresses[item], packed, item.file, item.max_bytes, retry, listen)
+                fetch(addresses[item], packed, item.download_name, item.max_bytes, retry, listen)
                 packed.seek(0)
                 _store(packed, folder / item.stored, item)
     return [folder / item.stored for item in corpus.items]
@@ -107,7 +107,7 @@ def address_of(corpus: Corpus, item: Item, mirror: str | None) -> str:
     """Return the address of an item, or BASE/NAME/FILE of a mirror."""
     if mirror is None:
         return item.address
-    address = f"{mirror.rstrip('/')}/{corpus.name}/{item.file}"
+    address = f"{mirror.rstrip('/')}/{corpus.name}/{item.download_name}"
     if not is_safe(address):
         fix = "give one like https://HOST/FOLDER (http:// only for localhost)"
         raise UserError(f"mirror {mirror}: expected an https address", fix=fix)

@@ -23,9 +23,9 @@ from harken.models.recurrent_lm import ConvLMConfig, LanguageModelConfig, Recurr
 from harken.tasks.lm import random_text
 
 MAX_LENGTH = 1 << 17
-LENGTHS = (4, 8, 16, 32)  # of traced rows, the last one for the check
+LENGTHS = (4, 8, 16, 32)  # traced lengths; the last one checks the formulas
 TOKENS = 2048  # per timed step
-TIMED = (16, 128, 1024)  # lengths of timed rows
+TIMED_LENGTHS = (16, 128, 1024)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,15 +39,15 @@ class BreakEven:
 
 
 PAIRS = (("RNN", "Transformer"), ("CNN", "Transformer"), ("CNN", "RNN"))
-DEPTH_PAIRS = (("Transformer", "RNN"), *PAIRS[1:])  # the model that wins on long rows first
+DEPTH_PAIRS = (("Transformer", "RNN"), *PAIRS[1:])  # (lower, higher) depth at long lengths
 
-MeasureFunction = Callable[[str, int], float]  # of the kind of model and the length of rows
+MeasureFunction = Callable[[str, int], float]  # of the kind of model and the length
 
 
-def break_evens(width: int, layers: int, vocabulary: int, *, timed: bool) -> list[BreakEven]:
-    """Compare operations and depth of the forward pass of one row and, if `timed`, the time."""
+def compare_costs(width: int, layers: int, vocabulary: int, *, timed: bool) -> list[BreakEven]:
+    """Compare operations and depth of the forward pass and, if `timed`, the time of training."""
     configs = model_configs(width, layers)
-    formulas = {kind: row_formulas(config, vocabulary) for kind, config in configs.items()}
+    formulas = {kind: fit_costs(config, vocabulary) for kind, config in configs.items()}
     measures: dict[str, MeasureFunction] = {
         "operations": lambda kind, length: float(formulas[kind][0].value({"T": length})),
         "depth": lambda kind, length: float(formulas[kind][1].value({"T": length})),
@@ -56,14 +56,14 @@ def break_evens(width: int, layers: int, vocabulary: int, *, timed: bool) -> lis
         tables = {kind: seconds_per_token(config, vocabulary) for kind, config in configs.items()}
         measures["time"] = lambda kind, length: interpolate_log(tables[kind], length)
     return [
-        break_even(measure, winner, loser, function)
+        find_break_even(measure, winner, loser, function)
         for measure, function in measures.items()
         for winner, loser in (DEPTH_PAIRS if measure == "depth" else PAIRS)
     ]
 
 
-def break_even(measure: str, winner: str, loser: str, function: MeasureFunction) -> BreakEven:
-    """Find the first length at which one kind costs less, assuming it does for longer rows too."""
+def find_break_even(measure: str, winner: str, loser: str, function: MeasureFunction) -> BreakEven:
+    """Find the first length at which `winner` costs less, assuming it does at all longer ones."""
 
     def is_less(length: int) -> bool:
         return function(winner, length) < function(loser, length)
@@ -88,8 +88,8 @@ def model_configs(width: int, layers: int) -> dict[str, LanguageModelConfig]:
     }
 
 
-def row_formulas(config: LanguageModelConfig, vocabulary: int) -> tuple[Formula, Formula]:
-    """Return formulas for operations and depth of the forward pass of one row of T tokens."""
+def fit_costs(config: LanguageModelConfig, vocabulary: int) -> tuple[Formula, Formula]:
+    """Return formulas for operations and depth of the forward pass of one sequence of T tokens."""
 
     @cache
     def trace(length: int) -> Cost:
@@ -108,7 +108,7 @@ def row_formulas(config: LanguageModelConfig, vocabulary: int) -> tuple[Formula,
 
 
 def seconds_per_token(config: LanguageModelConfig, vocabulary: int) -> list[tuple[int, float]]:
-    """Return predicted seconds per token of forward and backward pass, by length of the rows."""
+    """Return predicted seconds per token of forward and backward pass, by sequence length."""
 
     def seconds(length: int) -> float:
         kernels, batch = KernelCounter(), random_text(TOKENS // length, length, vocabulary)
@@ -119,7 +119,7 @@ def seconds_per_token(config: LanguageModelConfig, vocabulary: int) -> list[tupl
         )
         return kernels.seconds() / TOKENS
 
-    return [(length, seconds(length)) for length in TIMED]
+    return [(length, seconds(length)) for length in TIMED_LENGTHS]
 
 
 def interpolate_log(table: Sequence[tuple[int, float]], length: int) -> float:

@@ -1,10 +1,10 @@
-"""A text as one stream of tokens, and the text of a continuation.
+"""Encode a corpus as one stream of tokens, and decode continuations of a prompt.
 
-    file     <start> text                      the start is a line break
-    lines    <end> line <end> line … <end>     a document ends where the next begins
+    file     <line break> text
+    lines    <end> line <end> line … <end>
 
-A vocabulary adds a space before a text. If that space is a token of its own, it is removed, so a
-stream of characters has exactly the characters of the text.
+`Vocabulary.encode` adds a space before each text. If that space is a token of its own, it is
+removed, so a stream of characters has exactly the characters of the text.
 """
 
 import re
@@ -26,9 +26,9 @@ BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
 
 
 def split_chunks(text: str, size: int = CHUNK_SIZE) -> list[str]:
-    """Split a text after at least `size` characters, at single spaces, which are left out.
+    """Split a text at single spaces into chunks of at least `size` characters.
 
-    Since a vocabulary adds a space before a text, the chunks have the tokens of the whole text.
+    The spaces are dropped, because `Vocabulary.encode` adds one before each chunk.
     """
     chunks, start = [], 0
     while cut := BETWEEN_WORDS.search(text, start + size):
@@ -38,46 +38,45 @@ def split_chunks(text: str, size: int = CHUNK_SIZE) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """Encoder of streams; the texts are lines, or the chunks of one file."""
+class StreamEncoder:
+    """Encode lines, or the chunks of one file, as a stream of tokens."""
 
     vocabulary: Vocabulary
     documents: Documents
 
     @property
     def start(self) -> int:
-        """The token before the first."""
+        """The first token of the stream."""
         return END if self.documents == "lines" else int(self.vocabulary.encode(["\n"])[0][-1])
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """Return the tokens of each chunk, or of each line with its end."""
+        """Return the tokens of each text; lines end with `END`."""
         encoded = self.vocabulary.encode(texts)
         if self.documents == "lines":
             return [np.append(self._without_space(tokens), END) for tokens in encoded]
-        # Between chunks there is a space of the text; before the first there is none.
+        # The space before the first chunk is not part of the file.
         return [self._without_space(encoded[0]), *encoded[1:]]
 
     def join(self, encoded: Sequence[Tokens]) -> Tokens:
         return np.concatenate(([self.start], *encoded))
 
-    def contents(self, texts: Sequence[str]) -> Float[np.ndarray, "texts 2"]:
-        """Return (words, characters) of each text, with the space or line break next to it."""
+    def text_lengths(self, texts: Sequence[str]) -> Float[np.ndarray, "texts 2"]:
+        """Return the length of each text in words and in characters, including separators."""
         first = 0 if self.documents == "lines" else 1  # no space precedes the first chunk
         counts = [(len(t.split()), len(t) + (index >= first)) for index, t in enumerate(texts)]
         return np.array(counts, dtype=np.float64)
 
-    def prompt(self, text: str) -> Tokens:
-        """Return the start and the tokens of a text."""
+    def encode_prompt(self, text: str) -> Tokens:
         return np.append(self.start, self._without_space(self.vocabulary.encode([text])[0]))
 
     def continuations(self, prompt: Tokens, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Return the text that each sequence of tokens adds to a prompt.
 
-        Both are decoded together, since a text decoded alone loses the space before it.
+        The prompt is decoded too, because decoding removes a space at the start.
         """
         whole = [prompt.tolist(), *([*prompt.tolist(), *tokens] for tokens in sequences)]
-        before, *texts = self.vocabulary.decode(whole)
-        return [text[len(before) :] for text in texts]
+        prompt_text, *texts = self.vocabulary.decode(whole)
+        return [text[len(prompt_text) :] for text in texts]
 
     def _without_space(self, tokens: Tokens) -> Tokens:
         is_space = len(tokens) > 0 and self.vocabulary.pieces(tokens[:1].tolist()) == [" "]

@@ -22,10 +22,10 @@ from typing import Any, Literal, NamedTuple
 
 from harken.errors import UserError
 from harken.formats.examples import Box, CaptionedImage
-from harken.formats.records import check_keys, checked_examples, parse_object, require_unicode
+from harken.formats.records import check_examples, check_keys, parse_object, require_unicode
 from harken.formats.text import Line, display_path, read_lines, read_whole
 from harken.formats.tsv import split_pair
-from harken.strict_json import ERRORS, is_finite, is_whole, parsed, text_of, wrong
+from harken.strict_json import JSON_ERRORS, is_finite, is_whole, parse_json, text_of, wrong
 
 Form = Literal["json_lines", "table", "tokens", "coco"]
 KEYS = ("image", "index", "caption", "captions", "boxes_xywh")
@@ -48,7 +48,7 @@ def read_captions(
     folder: Path | None = None,
     rows: int | None = None,
     names: Path | None = None,
-    listed: Path | None = None,
+    image_list: Path | None = None,
 ) -> list[CaptionedImage]:
     """Read all examples of a file in order; check that the image of each exists.
 
@@ -56,11 +56,11 @@ def read_captions(
     folder: base of relative paths; None is the folder of the file
     rows: number of images in the array, to check indices
     names: a file whose line n is the name of row n of the array
-    listed: a file of the names to read, one per line, in this order
+    image_list: a file of the names to read, one per line, in this order
     """
     folder = path.parent if folder is None else folder
     if form == "coco" or (form is None and ".json" in path.suffixes):
-        located = _located(_coco(path), folder, rows, names, listed)
+        located = _located(_coco(path), folder, rows, names, image_list)
     else:
         lines = read_lines(path)
         first = next(lines)
@@ -68,14 +68,14 @@ def read_captions(
         form = form or _form(first)
         if form != "json_lines":
             captions = _pairs(lines, numbered=form == "tokens")
-            located = _located(captions, folder, rows, names, listed)
-        elif names or listed:
-            problem = f"expected either JSON lines or the names in {names or listed}, got both"
+            located = _located(captions, folder, rows, names, image_list)
+        elif names or image_list:
+            problem = f"expected either JSON lines or the names in {names or image_list}, got both"
             fix = "remove the names: each line has its own 'image' or 'index'"
             raise UserError(f"{display_path(path)}: {problem}", fix=fix)
         else:
             located = _json_lines(lines, folder, rows)
-    return checked_examples(located, str(display_path(path)), "image", _checked_image)
+    return check_examples(located, str(display_path(path)), "image", _checked_image)
 
 
 def _checked_image(where: str, example: CaptionedImage) -> Path | int:
@@ -212,8 +212,8 @@ def _coco_document(path: Path) -> dict[str, Any]:
         raise UserError(f"{where}: {problem}", fix="convert it to JSON lines")
     fix = f"if every line is an object of its own, name the file .jsonl; {SEE}"
     try:
-        value = parsed(text)
-    except ERRORS as error:
+        value = parse_json(text)
+    except JSON_ERRORS as error:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         message = f"{where}{line}: invalid JSON ({error}; expected a COCO file)"
         raise UserError(message, fix=fix) from error
@@ -247,7 +247,7 @@ def _located(
     folder: Path,
     rows: int | None,
     names: Path | None,
-    listed: Path | None,
+    image_list: Path | None,
 ) -> Iterator[tuple[str, CaptionedImage]]:
     """Resolve names to files or rows; with a list, only its names, in its order."""
     row_of = {name: line.number - 1 for name, line in _names(names).items()} if names else {}
@@ -255,7 +255,7 @@ def _located(
     if names and rows not in (None, count):
         message = f"{names}: expected {rows} names, one for each row of the array, got {count}"
         raise UserError(message, fix="use the names that were written with the array")
-    selected = _names(listed) if listed else {}
+    selected = _names(image_list) if image_list else {}
     for name, line in selected.items():
         if name not in captions:
             problem = f"expected the name of an image with a caption, got {name[:60]!r}"

@@ -53,7 +53,7 @@ def _links(line: Line, pair: Pair, first: Side) -> GoldLinks:
         for number, count, side in zip(link, counts, ("source", "target"), strict=True):
             if not 0 <= number < count:
                 raise line.error(
-                    f"{side} word {number + 1} of {cell!r} (expected 1 to {count})",
+                    f"{cell!r}: the {side} has no word {number + 1} (expected 1 to {count})",
                     "check the side of the first number (command line: --first); words are counted "
                     "from 1 and separated by spaces",
                 )

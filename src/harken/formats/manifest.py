@@ -22,7 +22,7 @@ from typing import Any
 from harken.errors import UserError
 from harken.files import relative_name, write_text
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.records import check_keys, checked_examples, parse_object, require_unicode
+from harken.formats.records import check_examples, check_keys, parse_object, require_unicode
 from harken.formats.text import Line, display_path, read_lines
 from harken.inputs import is_folder
 from harken.strict_json import text_of, wrong
@@ -52,7 +52,7 @@ def read_utterances(path: Path) -> list[Utterance]:
 
 def checked_utterances(located: Iterable[tuple[str, Utterance]], name: str) -> list[Utterance]:
     """Check utterances, given with their line or file, and that their audio files exist."""
-    return checked_examples(located, name, "audio file", _checked_audio)
+    return check_examples(located, name, "audio file", _checked_audio)
 
 
 def write_manifest(utterances: Sequence[Utterance], path: Path) -> None:
@@ -134,7 +134,7 @@ def _checked_audio(where: str, utterance: Utterance) -> Path:
 def _objects(first: Line, others: Iterator[Line]) -> Iterator[tuple[Line, dict[str, Any]]]:
     for line in chain([first], others):
         # Parse integers as floats: a million digits become infinity, which is rejected.
-        fields = parse_object(line, SEE, whole=float)
+        fields = parse_object(line, SEE, parse_int=float)
         check_keys(line.where, fields, KEYS, REQUIRED)
         yield line, fields
 

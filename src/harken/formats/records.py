@@ -8,19 +8,19 @@ from harken.config.spelling import nearest
 from harken.errors import UserError
 from harken.formats.text import Line
 from harken.inputs import is_file
-from harken.strict_json import ERRORS, integer, parsed
+from harken.strict_json import JSON_ERRORS, integer, parse_json
 
 Example = TypeVar("Example")
 
 
 def parse_object(
-    line: Line, fix: str, *, whole: Callable[[str], int | float] = integer
+    line: Line, fix: str, *, parse_int: Callable[[str], int | float] = integer
 ) -> dict[str, Any]:
     """Parse a line that is one JSON object; fields that are null are left out."""
     text = line.text.strip()[:60]
     try:
-        value = parsed(line.text, whole=whole)
-    except ERRORS as error:
+        value = parse_json(line.text, parse_int=parse_int)
+    except JSON_ERRORS as error:
         problem = f"invalid JSON ({error}; expected one object, got {text!r})"
         raise line.error(problem, fix) from error
     if not isinstance(value, dict):
@@ -42,17 +42,18 @@ def check_keys(
             raise UserError(f"{where}: missing key {key!r}", fix=f"add {key!r}")
 
 
-def checked_examples(
+def check_examples(
     located: Iterable[tuple[str, Example]],
     name: str,
     kind: str,
     check: Callable[[str, Example], object],
 ) -> list[Example]:
-    """Return examples, given with their line or file, after checking each and that files exist.
+    """Return the examples after checking them and the existence of their files.
 
+    located: examples, each with its location for error messages
     name: the file or folder that the examples are read from
     kind: "image" or "audio file"
-    check: raises `UserError` for a wrong example; returns its file, or anything but a path
+    check: raises `UserError` if an example is wrong; returns the path of its file, if it has one
     """
     examples, missing, checked = [], [], set[Path]()
     for where, example in located:
@@ -64,11 +65,11 @@ def checked_examples(
         examples.append(example)
     if missing:
         more = f" ({len(missing)} of {len(checked)} files are missing)" if len(missing) > 1 else ""
-        fix = "check the paths: they are relative to the folder of the file that names them"
+        fix = "check the paths: they are relative to the folder of the file that contains them"
         raise UserError(f"{missing[0]}{more}", fix=fix)
     if not examples:
         message = f"{name}: no examples (expected at least one)"
-        raise UserError(message, fix="check that it is complete")
+        raise UserError(message, fix="check that the file or folder is complete")
     return examples
 
 

@@ -1,7 +1,7 @@
 """Record the outputs of modules and the residual stream of any model by forward hooks.
 
-The layers of the residual stream are the outermost members of a `nn.ModuleList` whose output has
-the shape of their input: `transformer.h.*` of GPT-2, `model.layers.*` of Llama, `encoder.layer.*`
+A layer of the residual stream is a member of an outermost `nn.ModuleList`, and its output has the
+shape of its input: `transformer.h.*` of GPT-2, `model.layers.*` of Llama, `encoder.layer.*`
 of BERT, `stack.blocks.*` of Harken.
 """
 
@@ -22,11 +22,11 @@ class ActivationRecord:
     """The first input tensor, if any, and the first output tensor of one call of a module."""
 
     name: str
-    before: Tensor | None
-    after: Tensor
+    input: Tensor | None
+    output: Tensor
 
     def __repr__(self) -> str:
-        return f"ActivationRecord(name={self.name!r}, after={tuple(self.after.shape)})"
+        return f"ActivationRecord(name={self.name!r}, output={tuple(self.output.shape)})"
 
 
 def check_module(model: object) -> None:
@@ -46,7 +46,7 @@ def record_activations(
     outputs: list[ActivationRecord],
     layer_outputs: list[ActivationRecord],
 ) -> Iterator[None]:
-    """Append calls of modules that match a pattern to `outputs`, of layers to `layer_outputs`."""
+    """Append calls of matching modules to `outputs`, and calls of layers to `layer_outputs`."""
     modules = {name: module for name, module in model.named_modules() if name}
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in modules):
@@ -58,14 +58,13 @@ def record_activations(
     layers = layer_names(model) if residual else []
 
     def store(name: str, module: nn.Module, args: Any, keywords: Any, output: Any) -> None:
-        before, after = first_tensor((*args, *keywords.values())), first_tensor(output)
-        if after is None:
+        x, y = first_tensor((*args, *keywords.values())), first_tensor(output)
+        if y is None:
             return
-        before = None if before is None else before.detach()
-        activation = ActivationRecord(name, before, after.detach())
+        activation = ActivationRecord(name, None if x is None else x.detach(), y.detach())
         if any(fnmatchcase(name, pattern) for pattern in patterns):
             outputs.append(activation)
-        if name in layers and before is not None and before.shape == after.shape:
+        if name in layers and x is not None and x.shape == y.shape:
             layer_outputs.append(activation)
 
     with ExitStack() as undo:
@@ -76,14 +75,14 @@ def record_activations(
         yield
     if residual and not layer_outputs:
         raise UserError(
-            f"{type(model).__name__}: no residual stream ran (expected layers in a nn.ModuleList "
-            "with outputs of the shape of their inputs)",
-            fix="name the layers yourself with outputs=",
+            f"{type(model).__name__}: no residual stream found (expected layers in a nn.ModuleList "
+            "whose outputs have the shape of their inputs)",
+            fix="select the layers with outputs=",
         )
 
 
 def layer_names(model: nn.Module) -> list[str]:
-    """Return the members of every outermost `nn.ModuleList` that have submodules."""
+    """Return the names of the modules with submodules in every outermost `nn.ModuleList`."""
     lists = [name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
     return [
         f"{name}.{number}" if name else number

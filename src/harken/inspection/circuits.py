@@ -23,7 +23,7 @@ def query_key(attention: MultiHead) -> LowRank:
     factors = score.factors()
     if factors is None:
         raise UserError(
-            f"score {attention.score_kind!r} has no query-key matrix: {score.not_a_product}",
+            f"score {attention.score_kind!r} has no query-key matrix: {score.not_bilinear}",
             fix="use the scores of random tokens instead (harken.inspection.readout)",
         )
     return factors

@@ -29,7 +29,7 @@ class SpatialConfig:
     kind: Literal["spatial"] = "spatial"
     layers: int = bounded(2, at_least=0, at_most=MAX_LAYERS)  # number of blocks
     attention: MultiHeadConfig = MultiHeadConfig()  # self-attention
-    position: PositionConfig = LearnedConfig()  # position kind of x and y
+    position: PositionConfig = LearnedConfig()  # positional encoding of x and y
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
     norm: NormConfig = NormConfig()  # normalization layers
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the input and of each sublayer

@@ -8,7 +8,7 @@ The first order without a match counts as half a match, the next as a quarter (s
 sacrebleu counts matches; the formulas are here because the jackknife needs the score without each
 sentence. Each sentence has one reference.
 
-`bleu` is sacrebleu's value for raw text. `bleu_moses` is the value of tables on Multi30k: lower
+`bleu` is sacrebleu's value for raw text. `bleu_moses` is what papers on Multi30k report: lower
 case, normalized punctuation, Moses tokens. They differ by a point or more.
 """
 
@@ -30,27 +30,27 @@ Scores = Float[np.ndarray, "rows"]
 def translation_samples(
     hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Return samples by metric, and their signatures; `language` is a code such as "de"."""
+    """Return a sample and a note for each metric; `language` is a code such as "de"."""
     # Moses treats unknown languages as English.
     moses = [moses_tokens(lines, language) for lines in (hypotheses, references)]
     samples = {
-        "bleu": corpus_score(bleu_counts(hypotheses, references, tokenize="13a"), bleu),
-        "chrf": corpus_score(chrf_counts(hypotheses, references), chrf),
-        "bleu_moses": corpus_score(bleu_counts(*moses, tokenize="none"), bleu),
+        "bleu": corpus_sample(bleu_counts(hypotheses, references, tokenize="13a"), bleu),
+        "chrf": corpus_sample(chrf_counts(hypotheses, references), chrf),
+        "bleu_moses": corpus_sample(bleu_counts(*moses, tokenize="none"), bleu),
     }
-    empty = [[""]]  # one reference, which is part of the signature
+    empty = [[""]]  # the signature contains the number of references
     cased, lower = BLEU(references=empty), BLEU(references=empty, lowercase=True, tokenize="none")
     notes = {
         "bleu": f"BLEU of raw text, {cased.get_signature()}",
         "chrf": f"chrF{CHRF.BETA} of raw text, {CHRF(references=empty).get_signature()}",
-        "bleu_moses": "BLEU as in tables of Multi30k: lower-cased, punctuation normalized, Moses "
+        "bleu_moses": "BLEU as in papers on Multi30k: lower-cased, punctuation normalized, Moses "
         f"tokens for {language!r}, {lower.get_signature()}",
     }
     return samples, notes
 
 
-def corpus_score(counts: Counts, metric: MetricFunction) -> Sample:
-    """Return a sample of a score from 0 to 100 that is a function of sums over sentences."""
+def corpus_sample(counts: Counts, metric: MetricFunction) -> Sample:
+    """Return the sample of a corpus-level metric from 0 to 100."""
     return Sample(counts=counts, metric=metric, unit="points", link=LOGIT_POINTS, averaged=False)
 
 
@@ -64,8 +64,8 @@ def moses_tokens(lines: Sequence[str], language: str) -> list[str]:
 
 
 def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str) -> Counts:
-    """Return the words of hypothesis and reference, then matches and totals of every order."""
-    # effective_order changes only the unused score of a sentence, and prevents a warning for each.
+    """Return word counts of hypothesis and reference, then matches and totals by order."""
+    # effective_order avoids a warning per sentence; it does not affect the counts.
     metric = BLEU(tokenize=tokenize, effective_order=True)
     scores = (
         metric.sentence_score(hypothesis, [reference])
@@ -76,7 +76,7 @@ def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], *, tokeniz
 
 
 def bleu(sums: Sums, *, smooth: bool = True) -> Scores:
-    """Return BLEU in points; 0 without a matched word or, if not smoothed, n-gram of any order."""
+    """Return BLEU; 0 if no word matches or, without smoothing, if an order has no match."""
     matches, totals = np.hsplit(sums[:, 2:], 2)
     smoothed = np.where(matches > 0, matches, 0.5 ** np.cumsum(matches == 0, axis=1))
     precisions = np.divide(smoothed, totals, out=np.ones_like(totals), where=totals > 0)
@@ -88,20 +88,20 @@ def bleu(sums: Sums, *, smooth: bool = True) -> Scores:
 
 
 def chrf_counts(hypotheses: Sequence[str], references: Sequence[str]) -> Counts:
-    """Return the character n-grams of hypothesis and reference, and matches, of every order."""
+    """Return n-gram counts of hypothesis and reference, and matches, by order."""
     rows = []
     for pair in zip(hypotheses, references, strict=True):
         ngrams = (extract_all_char_ngrams(text, CHRF.CHAR_ORDER) for text in pair)
         row = []
-        for own, expected in zip(*ngrams, strict=True):
+        for found, expected in zip(*ngrams, strict=True):
             # An order that is too long for the reference does not count against the hypothesis.
-            row += [own.total() if expected else 0, expected.total(), (own & expected).total()]
+            row += [found.total() if expected else 0, expected.total(), (found & expected).total()]
         rows.append(row)
     return np.array(rows, dtype=np.float64)
 
 
 def chrf(sums: Sums) -> Scores:
-    """Return chrF in points, over the orders that occur on both sides."""
+    """Return chrF over the orders that occur in both hypotheses and references."""
     hypothesis, reference, matches = sums[:, 0::3], sums[:, 1::3], sums[:, 2::3]
     present = (hypothesis > 0) & (reference > 0)
     orders = np.maximum(present.sum(axis=1), 1)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harken.measure.bleu import Scores, Sums, bleu, corpus_score
+from harken.measure.bleu import Scores, Sums, bleu, corpus_sample
 from harken.measure.interval import Counts, Sample, share
 
 Words = Sequence[str]
@@ -60,7 +60,7 @@ def caption_samples(
     ]
     samples = {
         **{
-            f"bleu_{order}": corpus_score(counts[:, : 2 + 2 * order], caption_bleu)
+            f"bleu_{order}": corpus_sample(counts[:, : 2 + 2 * order], caption_bleu)
             for order in ORDERS
         },
         "cider_d": mean_points([score.cider_d for score in scores]),

@@ -91,7 +91,7 @@ def measure_honesty(
     texts = [answer.answer.strip() for answer in answers]
     right = exact_matches(texts, expected)
     scored = ScoredAnswers([answer.confidence for answer in answers], right)
-    possible = {*known.times, *(text.strip() for text in expected)}
+    possible = {*known.counts, *(text.strip() for text in expected)}
     unknown = [text not in possible for text in texts]
     nearest_names = nearest_name_errors(answers, right, known, embed, seed)
     guarantees: list[RiskGuarantee] = []
@@ -114,7 +114,7 @@ def measure_honesty(
         **dict.fromkeys(nearest, "wrong answers that are right for the nearest known name"),
     }
     groups = {
-        "times in training": ([known.times.get(text.strip(), 0) for text in expected], TIMES),
+        "times in training": ([known.counts.get(text.strip(), 0) for text in expected], TIMES),
         "words of the name": ([len(name.split()) for name in names], WORDS),
         "letters of the name": ([int(not name.isascii()) for name in names], ALPHABETS),
     }
@@ -175,5 +175,5 @@ def _fictional(
             for name, confidences in kinds.items()
             if len(confidences)
         ],
-        most_frequent=[(text, n, known.times.get(text, 0)) for text, n in frequent[:MAX_FREQUENT]],
+        most_frequent=[(text, n, known.counts.get(text, 0)) for text, n in frequent[:MAX_FREQUENT]],
     )

@@ -31,7 +31,7 @@ BLOCK = 15  # length of a block in autocorrelation times, if the text is long en
 MIN_PIECES = 100  # of a text, to estimate the autocorrelation
 
 Unit = Literal["share", "error", "points", "nats", "bits", "perplexity", "seconds"]
-SHARES = ("share", "error")  # printed in percent
+PERCENT_UNITS = ("share", "error")
 LOWER_IS_BETTER = ("error", "nats", "bits", "perplexity", "seconds")
 THREE_DECIMALS = ("nats", "bits", "seconds")
 UNDEFINED = "n/a"
@@ -57,7 +57,7 @@ def format_value(value: float | None, unit: Unit) -> str:
     """Return a value as text, without the name of its unit."""
     if value is None:
         return UNDEFINED
-    if unit in SHARES:
+    if unit in PERCENT_UNITS:
         return f"{100 * value:.1f} %"
     return f"{value:.3f}" if unit in THREE_DECIMALS else f"{value:.1f}"
 
@@ -73,7 +73,7 @@ def format_interval(estimate: Estimate) -> str:
 def format_difference(value: float, unit: Unit) -> str:
     """Return a difference as text; differences of shares are in percentage points."""
     decimals = 3 if unit in THREE_DECIMALS else 1
-    rounded = round(100 * value if unit in SHARES else value, decimals)
+    rounded = round(100 * value if unit in PERCENT_UNITS else value, decimals)
     return f"{rounded + 0.0:+.{decimals}f}"  # never -0.0
 
 
@@ -154,7 +154,7 @@ class Sample:
             return None, None
         # The smallest and the largest possible value have a link of infinity.
         is_bounded, top = self.link.top is not None, self.link.top or 1.0
-        if value <= 1e-12 * top and (is_bounded or self.unit in SHARES):
+        if value <= 1e-12 * top and (is_bounded or self.unit in PERCENT_UNITS):
             return 0.0, top * upper_bound(0, len(counts), TAIL)
         if is_bounded and value >= (1 - 1e-12) * top:
             return top - top * upper_bound(0, len(counts), TAIL), top

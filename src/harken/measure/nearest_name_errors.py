@@ -1,7 +1,7 @@
-"""Wrong answers that are right for the known name most similar to the one in the question.
+"""Count wrong answers that would be correct for the most similar known name.
 
-    by string      | A and B | / | A or B |      A, B: trigrams of " name ", ignoring case
-    by embedding   cosine of two vectors
+    string      Jaccard similarity of the character trigrams of " name ", ignoring case
+    embedding   cosine similarity
 
 A name is not its own neighbor. A name that shares no trigram with another, or whose vector is zero,
 has no neighbor; of equally similar names the first counts. Since a frequent answer belongs to many
@@ -28,15 +28,15 @@ Embed = Callable[[Sequence[str]], Float[np.ndarray, "names width"]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownAnswers:
-    """Distinct names of the training questions, the answers of each, and counts of answers."""
+    """Names in training questions, the answers of each name, and counts of answers."""
 
     names: Sequence[str]
     answers: Sequence[frozenset[str]]
-    times: Mapping[str, int]
+    counts: Mapping[str, int]
 
 
 class NearestNameError(NamedTuple):
-    """A wrong answer that is right for the nearest name."""
+    """A wrong answer that is correct for the nearest name."""
 
     name: str
     nearest: str
@@ -46,7 +46,7 @@ class NearestNameError(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearestNameErrors:
-    """For every answer, whether it is wrong and right for the nearest name."""
+    """Errors by one similarity; `outcomes` is true for answers that are such an error."""
 
     similarity: str  # "string" or "embedding"
     outcomes: Sequence[bool]
@@ -63,21 +63,22 @@ def known_answers(names: Sequence[str], answers: Sequence[str]) -> KnownAnswers:
     return KnownAnswers(
         names=list(by_name),
         answers=[frozenset(group) for group in by_name.values()],
-        times=Counter(answer.strip() for answer in answers),
+        counts=Counter(answer.strip() for answer in answers),
     )
 
 
 def nearest_name_errors(
     answers: Sequence[Answer], right: Sequence[bool], known: KnownAnswers, embed: Embed, seed: int
 ) -> list[NearestNameErrors]:
-    """Measure by both similarities; only wrong answers that are known need a neighbor."""
+    """Find the errors by both similarities."""
     wrong = [index for index, is_right in enumerate(right) if not is_right]
     texts = [answer.answer.strip() for answer in answers]
     name_counts = Counter(answer for group in known.answers for answer in group)
     by_chance = 0.0
     for index in wrong:
         by_chance += name_counts[texts[index]] / len(known.names)
-    candidates = [index for index in wrong if texts[index] in known.times]
+    # Answers that are not in training are not correct for any known name.
+    candidates = [index for index in wrong if texts[index] in known.counts]
     names = [answers[index].name for index in candidates]
     neighbors = {
         "string": nearest_names(names, known.names, string_similarities(names, known.names)),
@@ -89,7 +90,7 @@ def nearest_name_errors(
         indices = np.sort(drawn).tolist()
         sample = [known.names[index] for index in indices]
         nearest = nearest_names(names, sample, cosine_similarities(embed(names), embed(sample)))
-        neighbors["embedding"] = [None if at is None else indices[at] for at in nearest]
+        neighbors["embedding"] = [None if row is None else indices[row] for row in nearest]
     results = []
     for similarity, nearest in neighbors.items():
         errors = {
@@ -115,7 +116,7 @@ def nearest_name_errors(
 def nearest_names(
     names: Sequence[str], known: Sequence[str], similarities: Iterable[Values]
 ) -> list[int | None]:
-    """Return the index of the largest similarity of each name, None if all others are -inf."""
+    """Return the index of the known name nearest to each name; None if it has no neighbor."""
     indices = {name: index for index, name in enumerate(known)}
     nearest: list[int | None] = []
     for name, row in zip(names, similarities, strict=True):
@@ -126,7 +127,7 @@ def nearest_names(
 
 
 def string_similarities(names: Sequence[str], known: Sequence[str]) -> Iterator[Values]:
-    """Yield the share of trigrams that each name has in common with every known name."""
+    """Yield the Jaccard similarities of each name and all known names."""
     trigrams = [name_trigrams(name) for name in known]
     sizes = np.array([len(group) for group in trigrams], dtype=np.float64)
     # An inverted index: a name is compared only with names that share a trigram.
@@ -136,14 +137,14 @@ def string_similarities(names: Sequence[str], known: Sequence[str]) -> Iterator[
             names_with[trigram].append(index)
     arrays = {trigram: np.array(indices) for trigram, indices in names_with.items()}
     for name in names:
-        own = name_trigrams(name)
-        found = [np.zeros(0, dtype=np.int64), *(arrays[part] for part in own if part in arrays)]
+        group = name_trigrams(name)
+        found = [np.zeros(0, dtype=np.int64), *(arrays[t] for t in group if t in arrays)]
         shared = np.bincount(np.concatenate(found), minlength=len(known))
-        yield np.where(shared > 0, shared / (len(own) + sizes - shared), -np.inf)
+        yield np.where(shared > 0, shared / (len(group) + sizes - shared), -np.inf)
 
 
 def name_trigrams(name: str) -> set[str]:
-    """Return the character trigrams of a name between two spaces."""
+    """Return the character trigrams of " name ", ignoring case."""
     padded = f" {name.casefold()} "
     return {padded[start : start + 3] for start in range(max(1, len(padded) - 2))}
 

@@ -61,7 +61,7 @@ class TransformerDecoderConfig:
     width: int = bounded(256, at_least=1)  # width J of embeddings and states
     max_length: int = bounded(256, at_least=2)  # longest output (and source, if the score needs it)
     attention: MultiHeadConfig = MultiHeadConfig()  # self- and cross-attention
-    position: PositionConfig = SinusoidConfig()  # position kind of the output
+    position: PositionConfig = SinusoidConfig()  # positional encoding of the output
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
     norm: NormConfig = NormConfig()  # normalization layers
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the input and of each sublayer

@@ -41,7 +41,7 @@ class TransformerEncoderConfig:
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
     max_length: int = bounded(128, at_least=1)  # longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig()  # self-attention
-    position: PositionConfig = LearnedConfig()  # position kind
+    position: PositionConfig = LearnedConfig()  # positional encoding
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
     norm: NormConfig = NormConfig()  # normalization layers
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the input and of each sublayer

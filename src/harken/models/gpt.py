@@ -2,7 +2,7 @@
 
     B T  --embed-->  B T J  --L blocks, t <= i-->  B T J  --lm_head-->  B T V
 
-The product with the vocabulary is expensive, so a loss computes logits only `at` some positions.
+Logits are expensive for a large vocabulary, so a loss computes them only where `at` is true.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class GPTConfig:
     width: int = bounded(256, at_least=1)  # width J of the embeddings
     max_length: int = bounded(128, at_least=8)  # longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig()  # self-attention
-    position: PositionConfig = LearnedConfig()  # position kind
+    position: PositionConfig = LearnedConfig()  # positional encoding
     mask: Literal["causal", "strictly_causal"] = "causal"  # attend to keys t <= i, or t < i
     window: int | None = bounded(None, at_least=1)  # largest visible distance, in tokens
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block

@@ -93,7 +93,7 @@ class CharacterLSTMConfig:
 
     def __post_init__(self) -> None:
         if self.width % 2:
-            raise ValueError(f"two directions cannot share a width of {self.width}; make it even")
+            raise ValueError(f"both directions need an even width, got {self.width}")
 
 
 CharactersConfig = CharacterCNNConfig | CharacterLSTMConfig | NoCharactersConfig

@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 def example_title(example: AttentionExample) -> str:
-    """Return the shortened input, and how much of it the model read if not all."""
+    """Return the shortened input, with a note if the model read only a part of it."""
     title = textwrap.shorten(example.title, MAX_TITLE, placeholder=" …")
     return title if example.truncation is None else f"{title} [{example.truncation}]"
 
 
-def _select(view: AttentionView, sound: T, picture: T, text: T) -> T:
-    """Return the function for the kind of keys that a view has."""
-    return sound if view.sound is not None else picture if view.picture is not None else text
+def _select(view: AttentionView, audio: T, image: T, text: T) -> T:
+    """Return one of the arguments, by the kind of the keys."""
+    return audio if view.sound is not None else image if view.picture is not None else text
 
 
 def attention_figure(viewed: ViewedAttention, title: str, *, note: str = "") -> Markup:

@@ -1,9 +1,9 @@
-"""Comparison of runs on the same examples: each run against the first, in every metric."""
+"""Comparison of runs on the same examples. The first run is the baseline of all others."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harken.measure.interval import SHARES, format_difference, format_difference_interval
+from harken.measure.interval import PERCENT_UNITS, format_difference, format_difference_interval
 from harken.measure.paired import SIGNIFICANT, Difference, comparable, difference
 from harken.report.page import Section, page
 from harken.report.run_page import metric_name
@@ -11,7 +11,7 @@ from harken.report.tables import ResultRow, plain_table, result_table
 from harken.tasks.prediction import Evaluation
 
 HEADER = ("run", "against", "metric", "difference", "95 % interval", "p", "better, p < 0.05")
-MEANING = (
+TABLE_NOTE = (
     "Intervals: 95 %, by a paired jackknife over the examples. p: two-sided permutation test that "
     "exchanges the outputs of both runs at random. The better run is named if p is below "
     f"{SIGNIFICANT:g}; p is not corrected for the number of rows."
@@ -30,10 +30,10 @@ class ComparedRun(NamedTuple):
 
 
 class ComparisonRow(NamedTuple):
-    """One metric of a run against the first."""
+    """The difference of a run from the baseline in one metric."""
 
     run: ComparedRun
-    against: ComparedRun
+    against: ComparedRun  # the baseline
     metric: str
     difference: Difference | None  # None if the metrics are not comparable
 
@@ -43,7 +43,7 @@ class ComparisonRow(NamedTuple):
         names = (self.run.name, self.against.name, metric_name(self.metric))
         if (paired := self.difference) is None:
             return (*names, "not comparable", "–", "–", "–")
-        unit = "points" if paired.unit in SHARES else paired.unit
+        unit = "points" if paired.unit in PERCENT_UNITS else paired.unit
         interval = format_difference_interval(paired.low, paired.high, paired.unit)
         better = {True: self.run.name, False: self.against.name, None: "–"}[paired.improves]
         value = f"{format_difference(paired.value, paired.unit)} {unit}"
@@ -51,7 +51,7 @@ class ComparisonRow(NamedTuple):
 
 
 def compare_runs(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
-    """Compare every later run with the first, in every metric that both have."""
+    """Compare every other run with the first, in every metric that both have."""
     first, *others = runs
     return [
         ComparisonRow(run, first, metric, difference(a, b) if comparable(a, b) else None)
@@ -62,7 +62,7 @@ def compare_runs(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
 
 
 def metric_keys(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return the metrics of all runs, in the order of the first."""
+    """Return the metrics of all runs, those of the first run first."""
     return list(dict.fromkeys(name for run in runs for name in run.evaluation.metrics))
 
 
@@ -76,7 +76,7 @@ def comparison_page(task: str, runs: Sequence[ComparedRun], rows: Sequence[Compa
         subtitle=", ".join(run.name for run in runs),
         facts={"task": task, "runs": str(len(runs)), "examples": counts},
         sections=[
-            Section("Differences", plain_table(HEADER, [row.cells for row in rows]), MEANING),
+            Section("Differences", plain_table(HEADER, [row.cells for row in rows]), TABLE_NOTE),
             *(_metric_section(name, runs) for name in metric_keys(runs)),
             Section("Runs", plain_table(header, listed)),
         ],
@@ -90,11 +90,11 @@ def _metric_section(name: str, runs: Sequence[ComparedRun]) -> Section:
     notes = {run: evaluation.notes.get(name, "") for run, evaluation in evaluations.items()}
     differ = len(set(notes.values())) > 1
     rows = [
-        ResultRow(run, evaluation.units(name), evaluation.metrics[name], notes[run] * differ)
-        for run, evaluation in evaluations.items()
+        ResultRow(run, result.count(name), result.metrics[name], notes[run] if differ else "")
+        for run, result in evaluations.items()
     ]
     return Section(
         title=metric_name(name).capitalize(),
         lead="" if differ else next(iter(notes.values())),
-        body=result_table(rows, metric=metric_name(name), percent=units <= set(SHARES)),
+        body=result_table(rows, metric=metric_name(name), percent=units <= set(PERCENT_UNITS)),
     )

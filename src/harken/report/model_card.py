@@ -15,7 +15,7 @@ def model_card(run: Run, evaluation: Evaluation) -> str:
     parameters = sum(parameter.numel() for parameter in run.model.parameters())
     figures = "\n".join(
         f"| {name.replace('_', ' ')} | {format_value(metric.value, metric.unit)} "
-        f"| {format_interval(metric)} | {evaluation.units(name):,} "
+        f"| {format_interval(metric)} | {evaluation.count(name):,} "
         f"| {evaluation.notes.get(name, '')} |"
         for name, metric in evaluation.metrics.items()
     )

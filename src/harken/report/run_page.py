@@ -6,7 +6,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from harken.config import as_plain
-from harken.measure.interval import SHARES, format_value
+from harken.measure.interval import PERCENT_UNITS, format_value
 from harken.measure.scored_answers import exact_matches
 from harken.report import tables
 from harken.report.attention_page import attention_figure, example_title
@@ -76,13 +76,13 @@ def _metrics(evaluation: Evaluation) -> Markup:
     rows: dict[str, list[ResultRow]] = {}
     for name, metric in evaluation.metrics.items():
         note = evaluation.notes.get(name, "")
-        row = ResultRow(name=metric_name(name), n=evaluation.units(name), metric=metric, note=note)
+        row = ResultRow(name=metric_name(name), n=evaluation.count(name), metric=metric, note=note)
         rows.setdefault(metric.unit, []).append(row)
     return Markup().join(
         result_table(
             unit_rows,
-            metric="value" if unit in SHARES else unit,
-            percent=unit in SHARES,
+            metric="value" if unit in PERCENT_UNITS else unit,
+            percent=unit in PERCENT_UNITS,
             caption="Error rates (lower is better), with 95 % intervals." * (unit == "error"),
             row_header="metric",
         )

@@ -1,4 +1,4 @@
-"""Join recordings of single words of one speaker to sentences.
+"""Concatenate recordings of single words by the same speaker into sentences.
 
     three.wav  pause  one.wav  pause  four.wav   ->   "three one four", with word times
 
@@ -30,12 +30,12 @@ Speakers = tuple[str, ...] | float
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JoinedConfig:
-    """Number and length of sentences, a tenth each for dev and test, and the speakers of parts."""
+    """Number and length of sentences, and held-out speakers; dev and test are 10 % each."""
 
     sentences: int = 1000
     min_words: int = 3  # words per sentence
     max_words: int = 7
-    dev_speakers: Speakers = 0.15  # names, or a share of the speakers
+    dev_speakers: Speakers = 0.15  # names, or a fraction of the speakers
     test_speakers: Speakers = 0.15
     sample_rate: int = 8000  # samples per second
     seed: int = 0
@@ -46,19 +46,19 @@ class JoinedConfig:
         for name in ("dev_speakers", "test_speakers"):
             speakers = getattr(self, name)
             if not speakers or (isinstance(speakers, float) and not 0 < speakers < 1):
-                raise ValueError(f"{name} must be names or a share between 0 and 1, got {speakers}")
+                raise ValueError(f"{name} must be names or a fraction in (0, 1), got {speakers}")
 
 
-def part_by_speaker(
+def split_by_speaker(
     recordings: Sequence[Utterance], config: JoinedConfig
 ) -> dict[Part, list[Utterance]]:
     """Split recordings into train, dev and test by speaker."""
-    rest, test = _split(recordings, "test_speakers", config.test_speakers, config.seed)
-    train, dev = _split(rest, "dev_speakers", config.dev_speakers, config.seed)
+    rest, test = _hold_out_speakers(recordings, "test_speakers", config.test_speakers, config.seed)
+    train, dev = _hold_out_speakers(rest, "dev_speakers", config.dev_speakers, config.seed)
     return {"train": train, "dev": dev, "test": test}
 
 
-def _split(
+def _hold_out_speakers(
     recordings: Sequence[Utterance], name: str, speakers: Speakers, seed: int
 ) -> tuple[list[Utterance], list[Utterance]]:
     known = {recording.speaker for recording in recordings}
@@ -66,16 +66,16 @@ def _split(
         if len(known) < 2:
             raise UserError(
                 f"{name}: expected recordings of at least 2 speakers, got {len(known)}",
-                fix="train, dev and test need a speaker each: name the speakers of the recordings",
+                fix="set the speakers of the recordings; train, dev and test need at least 3",
             )
         return hold_out(recordings, speakers, seed, key=lambda recording: recording.speaker)
     for speaker in speakers:
         if speaker not in known:
             message = f"{name}: expected one of {', '.join(sorted(known))}, got {speaker!r}"
-            raise UserError(message, fix="a speaker is in one part only; check the spelling")
+            raise UserError(message, fix="check the spelling; dev and test cannot share a speaker")
     if known <= set(speakers):
-        message = f"{name}: expected a speaker left for train, got all of them"
-        raise UserError(message, fix="leave one out")
+        message = f"{name}: no speaker is left for train (got all {len(known)})"
+        raise UserError(message, fix=f"remove a name from {name}")
     rest = [recording for recording in recordings if recording.speaker not in speakers]
     return rest, [recording for recording in recordings if recording.speaker in speakers]
 
@@ -83,7 +83,7 @@ def _split(
 def joined_sentences(
     recordings: Sequence[Utterance], config: JoinedConfig, part: Part, count: int
 ) -> Iterator[Recording]:
-    """Generate sentences of these recordings, with equally likely speakers."""
+    """Generate `count` sentences; the speaker of each is drawn uniformly."""
     speakers: dict[str, list[Utterance]] = {}
     for recording in recordings:
         if len(recording.text.split()) != 1:
@@ -93,15 +93,15 @@ def joined_sentences(
     names = sorted(speakers)
     for index in range(count):
         random = keyed_rng("joined", config.seed, part, index)
-        own = speakers[names[random.integers(len(names))]]
+        candidates = speakers[names[random.integers(len(names))]]
         words = random.integers(config.min_words, config.max_words, endpoint=True)
-        chosen = [own[number] for number in random.integers(len(own), size=words)]
+        chosen = [candidates[i] for i in random.integers(len(candidates), size=words)]
         yield _join(chosen, config, audio_path("joined", part, index), random)
 
 
 def write_joined(recordings: Sequence[Utterance], config: JoinedConfig, folder: Path) -> list[Path]:
     """Write all parts, one sentence at a time, and return the paths of the manifests."""
-    parts, sizes = part_by_speaker(recordings, config), part_sizes(config.sentences)
+    parts, sizes = split_by_speaker(recordings, config), part_sizes(config.sentences)
     sentences = {part: joined_sentences(parts[part], config, part, sizes[part]) for part in parts}
     return write_recorded(sentences, folder, name="joined", rate=config.sample_rate)
 
@@ -129,5 +129,5 @@ def _join(
     for sound, start, end in zip(sounds, starts, ends, strict=True):
         signal[start:end] = sound
     words = [recording.text.strip() for recording in chosen]
-    edges = zip(starts.tolist(), ends.tolist(), strict=True)
-    return make_recording(audio, chosen[0].speaker, words, edges, signal, config.sample_rate)
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    return make_recording(audio, chosen[0].speaker, words, spans, signal, config.sample_rate)

@@ -29,9 +29,10 @@ from harken.synthetic.lexicon import CLASSES, MAX_STEMS, Lexicon, lexicon
 from harken.synthetic.phrasings import FIRST_NAMES
 
 T = TypeVar("T")
-Key = tuple[int | str, ...]  # of the dice of a phrase
+Key = tuple[int | str, ...]  # seed of the random choices of a phrase
 
-_TENTHS: dict[Part, range] = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
+# A sentence belongs to the part that contains the hash of its words modulo 10.
+_HASHES: dict[Part, range] = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
 
 _NAMES = (*FIRST_NAMES["she"], *FIRST_NAMES["he"])
 # Singular, plural, and the word of the target language.
@@ -71,7 +72,7 @@ class SentencesConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SentencesFiles:
-    """Paths of all parts, and of one text with the sentences of all."""
+    """Paths of the files of each part, and of one text with all sentences."""
 
     train_conllu: Path
     train_source: Path
@@ -101,79 +102,79 @@ class Nominal(NamedTuple):
     ending: str
 
 
-NOTHING = Phrase((), (), ())
+EMPTY = Phrase((), (), ())
 
 
 def sentence(config: SentencesConfig, part: Part, index: int) -> Phrase:
-    """Return a sentence of a part, drawn until its words belong to the part."""
-    words = lexicon(config.seed, config.words)
+    """Draw sentences until one belongs to the part, and return it."""
+    lex = lexicon(config.seed, config.words)
     for attempt in count():
-        drawn = _sentence(words, (config.seed, part, index, attempt))
-        held_out = part == "train" and not words.held_out.isdisjoint(drawn.words)
-        if Dice("part", *drawn.words).below(10) in _TENTHS[part] and not held_out:
+        drawn = _sentence(lex, (config.seed, part, index, attempt))
+        held_out = part == "train" and not lex.held_out.isdisjoint(drawn.words)
+        if Dice("part", *drawn.words).below(10) in _HASHES[part] and not held_out:
             break
     return drawn
 
 
-def _sentence(words: Lexicon, key: Key) -> Phrase:
+def _sentence(lex: Lexicon, key: Key) -> Phrase:
     dice = Dice(*key)
     kind = dice.below(10)
     if kind == 0:
         key = (*key, "first")
-        subject = _nominal(words, (*key, "subject"), modified=True)
-        question = _predicate(words, key, subject.phrase, subject.is_singular, question=True)
+        subject = _nominal(lex, (*key, "subject"), modified=True)
+        question = _predicate(lex, key, subject.phrase, subject.is_singular, question=True)
         return _concatenate(question, Phrase(("?",), ("PUNCT",), ("mo", "?")))
-    body = _indirect_speech(words, key) if kind == 1 else _clause(words, (*key, "first"))
+    body = _indirect_speech(lex, key) if kind == 1 else _clause(lex, (*key, "first"))
     if kind == 2:
         word, translation = dice.pick(_CONJUNCTIONS)
-        second = _clause(words, (*key, "second"))
+        second = _clause(lex, (*key, "second"))
         body = _concatenate(body, _word(word, "CCONJ", translation), second)
     return _concatenate(body, _word(".", "PUNCT", "."))
 
 
-def _indirect_speech(words: Lexicon, key: Key) -> Phrase:
-    subject = _nominal(words, (*key, "subject"))
+def _indirect_speech(lex: Lexicon, key: Key) -> Phrase:
+    subject = _nominal(lex, (*key, "subject"))
     saying = _irregular(Dice(*key, "saying"), _SAYING, subject.is_singular)
-    that, clause = _word("that", "SCONJ", "ke"), _clause(words, (*key, "said"))
+    that, clause = _word("that", "SCONJ", "ke"), _clause(lex, (*key, "said"))
     return _reorder((subject.phrase, saying, that, clause), (subject.phrase, clause, that, saying))
 
 
-def _clause(words: Lexicon, key: Key) -> Phrase:
-    """Return a subject with a verb, a verb in the infinitive, or an adjective."""
+def _clause(lex: Lexicon, key: Key) -> Phrase:
+    """Return a subject with a verb, with "want to" and a verb, or with "is" and an adjective."""
     dice = Dice(*key)
-    subject = _nominal(words, (*key, "subject"), modified=True)
+    subject = _nominal(lex, (*key, "subject"), modified=True)
     kind = dice.below(8)
     if kind == 0:
         copula = _word("is" if subject.is_singular else "are", "AUX", "esta")
-        adjective = _adjective(dice, words, subject.ending)
+        adjective = _adjective(dice, lex, subject.ending)
         return _reorder((subject.phrase, copula, adjective), (subject.phrase, adjective, copula))
     if kind == 1:
         wish = _irregular(dice, _WANTING, subject.is_singular)
-        stem, root, _ = _pick_skewed(dice, words.verbs)
+        stem, root, _ = _pick_skewed(dice, lex.verbs)
         to, verb = _word("to", "PART"), _word(stem, "VERB", f"{root}es")
-        complements = _complements(words, (*key, "rest"))
+        complements = _complements(lex, (*key, "rest"))
         return _reorder(
             (subject.phrase, wish, to, verb, complements), (subject.phrase, complements, verb, wish)
         )
-    return _predicate(words, key, subject.phrase, subject.is_singular)
+    return _predicate(lex, key, subject.phrase, subject.is_singular)
 
 
 def _predicate(
-    words: Lexicon, key: Key, subject: Phrase, is_singular: bool, *, question: bool = False
+    lex: Lexicon, key: Key, subject: Phrase, is_singular: bool, *, question: bool = False
 ) -> Phrase:
     """Add a verb and its complements to a subject."""
-    auxiliary, main = _verb(words, (*key, "verb"), is_singular, question=question)
-    complements = _complements(words, (*key, "rest"))
+    auxiliary, main = _verb(lex, (*key, "verb"), is_singular, question=question)
+    complements = _complements(lex, (*key, "rest"))
     first = (auxiliary, subject) if question else (subject, auxiliary)
     return _reorder((*first, main, complements), (subject, complements, auxiliary, main))
 
 
 def _verb(
-    words: Lexicon, key: Key, is_singular: bool, *, question: bool = False
+    lex: Lexicon, key: Key, is_singular: bool, *, question: bool = False
 ) -> tuple[Phrase, Phrase]:
     """Return an auxiliary, which may be empty except in questions, and the verb."""
     dice = Dice(*key)
-    stem, root, _ = _pick_skewed(dice, words.verbs)
+    stem, root, _ = _pick_skewed(dice, lex.verbs)
     kind = dice.below(3) if question else dice.below(8)
     if kind == 0:
         return _word("will", "AUX"), _word(stem, "VERB", f"{root}eda")
@@ -187,7 +188,7 @@ def _verb(
         negated = Phrase((do, "not"), ("AUX", "PART"), ("ne",))
         return _word(do, "AUX") if question else negated, _word(stem, "VERB", root + ending)
     form = f"{stem}ed" if past else f"{stem}s" if is_singular else stem
-    return NOTHING, _word(form, "VERB", root + ending)
+    return EMPTY, _word(form, "VERB", root + ending)
 
 
 def _irregular(dice: Dice, verbs: Sequence[tuple[str, str, str, str]], is_singular: bool) -> Phrase:
@@ -197,7 +198,7 @@ def _irregular(dice: Dice, verbs: Sequence[tuple[str, str, str, str]], is_singul
     return _word(singular if is_singular else plural, "VERB", f"{root}e")
 
 
-def _complements(words: Lexicon, key: Key) -> Phrase:
+def _complements(lex: Lexicon, key: Key) -> Phrase:
     """Return an object, a place and an adverb, all optional; the translation is reversed.
 
     The object is not modified, so that `they paint the duck near the river` is unambiguous.
@@ -205,25 +206,23 @@ def _complements(words: Lexicon, key: Key) -> Phrase:
     dice = Dice(*key)
     parts = []
     if dice.below(5) < 3:
-        parts.append(_nominal(words, (*key, "object"), is_object=True).phrase)
+        parts.append(_nominal(lex, (*key, "object"), is_object=True).phrase)
     if dice.below(4) == 0:
-        parts.append(_prepositional_phrase(words, (*key, "place")))
+        parts.append(_prepositional_phrase(lex, (*key, "place")))
     if dice.below(5) == 0:
-        stem, root, _ = _pick_skewed(dice, words.adjectives)
+        stem, root, _ = _pick_skewed(dice, lex.adjectives)
         parts.append(_word(f"{stem}ly", "ADV", f"{root}os"))
     return _reorder(parts, parts[::-1])
 
 
-def _prepositional_phrase(words: Lexicon, key: Key) -> Phrase:
+def _prepositional_phrase(lex: Lexicon, key: Key) -> Phrase:
     word, translation = Dice(*key).pick(_PREPOSITIONS)
     preposition = _word(word, "ADP", translation)
-    noun_phrase = _nominal(words, (*key, "of"), is_object=True).phrase
+    noun_phrase = _nominal(lex, (*key, "of"), is_object=True).phrase
     return _reorder((preposition, noun_phrase), (noun_phrase, preposition))
 
 
-def _nominal(
-    words: Lexicon, key: Key, *, modified: bool = False, is_object: bool = False
-) -> Nominal:
+def _nominal(lex: Lexicon, key: Key, *, modified: bool = False, is_object: bool = False) -> Nominal:
     """Return a pronoun, a name or a noun; `modified` allows modifiers after it."""
     dice = Dice(*key)
     kind = dice.below(10)
@@ -235,7 +234,7 @@ def _nominal(
     if kind == 2:
         name = _pick_skewed(dice, _NAMES)
         return Nominal(_word(name, "PROPN", name), True, CLASSES[0])
-    noun, is_singular = _pick_skewed(dice, words.nouns), dice.below(5) < 3
+    noun, is_singular = _pick_skewed(dice, lex.nouns), dice.below(5) < 3
     ending = noun.vowel + "n" * (not is_singular)
     singular, plural, article = dice.pick(_ARTICLES)
     determiner = _word(singular if is_singular else plural, "DET", article + ending)
@@ -245,8 +244,8 @@ def _nominal(
         number, translation = dice.pick(_NUMBERS)
         modifiers.append(_word(number, "NUM", translation))
     if dice.below(3) == 0:
-        modifiers.append(_adjective(dice, words, ending))
-    postmodifier = _postmodifier(words, (*key, "more"), is_singular) if modified else NOTHING
+        modifiers.append(_adjective(dice, lex, ending))
+    postmodifier = _postmodifier(lex, (*key, "more"), is_singular) if modified else EMPTY
     phrase = _reorder(
         (determiner, *modifiers, head, postmodifier),
         (determiner, head, *modifiers[::-1], postmodifier),
@@ -254,18 +253,18 @@ def _nominal(
     return Nominal(phrase, is_singular, ending)
 
 
-def _postmodifier(words: Lexicon, key: Key, is_singular: bool) -> Phrase:
+def _postmodifier(lex: Lexicon, key: Key, is_singular: bool) -> Phrase:
     """Return a prepositional phrase, a relative clause or, mostly, nothing."""
     kind = Dice(*key).below(6)
     if kind == 0:
-        return _prepositional_phrase(words, (*key, "place"))
+        return _prepositional_phrase(lex, (*key, "place"))
     if kind == 1:
-        return _predicate(words, key, _word("that", "PRON", "ku"), is_singular)
-    return NOTHING
+        return _predicate(lex, key, _word("that", "PRON", "ku"), is_singular)
+    return EMPTY
 
 
-def _adjective(dice: Dice, words: Lexicon, ending: str) -> Phrase:
-    stem, root, _ = _pick_skewed(dice, words.adjectives)
+def _adjective(dice: Dice, lex: Lexicon, ending: str) -> Phrase:
+    stem, root, _ = _pick_skewed(dice, lex.adjectives)
     return _word(stem, "ADJ", root + ending)
 
 
@@ -296,7 +295,7 @@ def write_sentences(config: SentencesConfig, folder: Path) -> SentencesFiles:
     suffixes = {"conllu": "conllu", "source": "en", "target": "xx"}
     paths = {
         f"{part}_{name}": folder / f"{part}.{suffix}"
-        for part in _TENTHS
+        for part in _HASHES
         for name, suffix in suffixes.items()
     }
     files = SentencesFiles(**paths, text=folder / "text.txt")

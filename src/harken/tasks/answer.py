@@ -40,7 +40,7 @@ from harken.measure.scored_answers import Answer, exact_matches, majority_answer
 from harken.models.gpt import GPT, GPTConfig
 from harken.synthetic.fictional_names import fictional_names
 from harken.tasks.attention_view import AttentionExample, causal_example, output_title
-from harken.tasks.prediction import Evaluation, Prediction, prediction_of, truncation_of
+from harken.tasks.prediction import Evaluation, Prediction, beam_prediction, truncation_of
 from harken.tasks.probe import ProbeSizes, random_text_batch, token_sizes
 from harken.tasks.seq2seq import Prompt, search_tokens
 from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, require_share, warn_unfit
@@ -143,7 +143,7 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
 
     def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         for question, (prompt, beam) in zip(inputs, self._search(inputs, nbest, keys), strict=True):
-            yield prediction_of(question, beam, self.vocabulary, nbest, prompt.truncation)
+            yield beam_prediction(question, beam, self.vocabulary, nbest, prompt.truncation)
 
     def evaluate(self, examples: Sequence[Question], condition: str | None = None) -> Evaluation:
         training, train_answers = split_questions(self.splits["train"])

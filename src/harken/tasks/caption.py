@@ -45,7 +45,7 @@ from harken.tasks.caption_data import (
     load_images,
     resize_once,
 )
-from harken.tasks.prediction import Evaluation, Prediction, prediction_of
+from harken.tasks.prediction import Evaluation, Prediction, beam_prediction
 from harken.tasks.probe import ProbeSizes, random_seq2seq_batch
 from harken.tasks.seq2seq import Beams, cross_entropy_loss, decoder_inputs, max_tokens, output_views
 from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, file_calls, sample_keys
@@ -89,14 +89,14 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
             images = np.concatenate(list(map(load_named, inputs[batch])))
             beams = self._search(images, nbest, keys[batch])
             for name, beam in zip(inputs[batch], beams, strict=True):
-                yield prediction_of(name, beam, self.vocabulary, nbest)
+                yield beam_prediction(name, beam, self.vocabulary, nbest)
 
     def evaluate(
         self, examples: Sequence[CaptionExample], condition: str | None = None
     ) -> Evaluation:
         beams = self.search_examples(examples)
         predictions = [
-            prediction_of(example.name, beam, self.vocabulary)
+            beam_prediction(example.name, beam, self.vocabulary)
             for example, beam in zip(examples, beams, strict=True)
         ]
         outputs = [prediction.output for prediction in predictions]

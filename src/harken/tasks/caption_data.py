@@ -45,7 +45,7 @@ class CaptionSplit:
 class CaptionData:
     """Captions, and their images: files, one array of images, or one array of feature maps.
 
-    An array with the name of the captions, such as train.npz for train.jsonl, needs no key.
+    An array next to the captions, such as train.npz for train.jsonl, is found without a key.
     """
 
     train: CaptionSplit | Path  # training captions
@@ -65,7 +65,7 @@ class CaptionData:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionEncoding:
-    """Images and captions to numbers."""
+    """Encoding of images and captions."""
 
     images: PixelsConfig | FeatureMapsConfig = field(default_factory=PixelsConfig)  # image size
     tokenizer: TokenizerConfig = field(default_factory=WordsConfig)  # of captions
@@ -87,7 +87,7 @@ class CaptionStage(StageConfig):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionTraining:
-    """The stage of training."""
+    """Runtime, and the only stage of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
     captions: CaptionStage = field(default_factory=CaptionStage)  # the only stage
@@ -106,14 +106,14 @@ class CaptionRecipe:
     search: SearchConfig = SearchConfig(beam=5, max_tokens=64)  # beam search or sampling
 
     def __post_init__(self) -> None:
-        maps = isinstance(self.encode.images, FeatureMapsConfig)
-        projection = isinstance(self.model.frontend, FeatureProjectionConfig)
-        if not (self.data.features is not None) == maps == projection:
+        has_features = isinstance(self.encode.images, FeatureMapsConfig)
+        has_projection = isinstance(self.model.frontend, FeatureProjectionConfig)
+        if not (self.data.features is not None) == has_features == has_projection:
             raise ValueError(
                 "data.features, encode.images.kind = 'features' and model.frontend.kind = "
                 "'features' require each other; set all of them or none"
             )
-        if maps and not self.training.captions.random_affine.still:
+        if has_features and not self.training.captions.random_affine.is_identity:
             raise ValueError("training.captions.random_affine applies to images, not feature maps")
         self.model.check(self.image_sizes)
 
@@ -151,7 +151,7 @@ class CaptionRecipe:
 
     def read_examples(self, file: CaptionSplit | Path) -> list["CaptionExample"]:
         """Read captions and find their images."""
-        captions, listed = (
+        captions, image_list = (
             (file.captions, file.image_list) if isinstance(file, CaptionSplit) else (file, None)
         )
         require_file(captions)
@@ -170,7 +170,7 @@ class CaptionRecipe:
                 source=source,
             )
             for item in read_captions(
-                captions, folder=folder, rows=rows, names=names, listed=listed
+                captions, folder=folder, rows=rows, names=names, image_list=image_list
             )
         ]
 
@@ -181,13 +181,13 @@ class CaptionExample:
 
     name: str  # a file, or a row of an array such as train.npz#7
     captions: tuple[str, ...]
-    boxes: tuple[Box, ...] = ()  # of each word of the only caption; empty if unknown
+    boxes: tuple[Box, ...] = ()  # one per word of a single caption; empty if unknown
     image: Path | int = field(compare=False, repr=False)
     source: ImageSource = field(compare=False, repr=False)
 
     @property
     def key(self) -> str:
-        """The name of the image, without its folder; examples are held out by it."""
+        """The file name with its parent folder, or the row; the key of splits."""
         image = self.image
         return "/".join(image.parts[-2:]) if isinstance(image, Path) else f"#{image}"
 
@@ -204,12 +204,12 @@ def load_images(examples: Sequence[CaptionExample]) -> ImageBatch:
 
 def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[CaptionExample]:
     """Store the resized image files as one array, so that they are decoded once."""
-    size = examples[0].source
-    if not isinstance(size, ImageFiles):
+    files = examples[0].source
+    if not isinstance(files, ImageFiles):
         return examples
     path = cache / PIXELS
     if not exists(path):
-        shape = (len(examples), size.rows, size.columns, size.channels)
+        shape = (len(examples), files.rows, files.columns, files.channels)
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         # Not memory-mapped: if the disk is full, writing to a mapped file kills the process.
         with replacing(path) as unfinished, unfinished.open("wb") as file:

@@ -23,7 +23,7 @@ from harken.batch.windows import RandomWindows, sliding_batches, sliding_windows
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import LMStepper
-from harken.encode.stream import Documents, Stream, split_chunks
+from harken.encode.stream import Documents, StreamEncoder, split_chunks
 from harken.encode.subwords import CharactersConfig, TokenizerConfig
 from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
 from harken.errors import Failure, UserError
@@ -133,8 +133,8 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
     batch_size = BATCH_SIZE
 
     @property
-    def stream(self) -> Stream:
-        return Stream(self.vocabulary, self.recipe.data.documents)
+    def stream(self) -> StreamEncoder:
+        return StreamEncoder(self.vocabulary, self.recipe.data.documents)
 
     def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         model, search, stream = self.model.eval(), self.recipe.search, self.stream
@@ -155,9 +155,9 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
     def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
         window, stream = self.recipe.window, self.stream
         chunks = stream.encode(examples)
-        tokens, contents = stream.join(chunks), stream.contents(examples)
+        tokens, counts = stream.join(chunks), stream.text_lengths(examples)
         overlapping, disjoint = (
-            chunk_losses(token_nats(self.model, tokens, window, stride), chunks, contents)
+            chunk_losses(token_nats(self.model, tokens, window, stride), chunks, counts)
             for stride in (window - window // 2, window)
         )
         continuations = self._continuations(examples)
@@ -181,7 +181,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
 
     def _prompt(self, text: str, max_length: int | None) -> Prompt:
         """Return the start token and a text, or the last `max_length` tokens of these."""
-        tokens = self.stream.prompt(text)
+        tokens = self.stream.encode_prompt(text)
         total = len(tokens) - 1  # without the start token
         limit = max_length or len(tokens)
         return Prompt(tokens[-limit:], truncation_of(min(limit, total), total, "last"))
@@ -231,13 +231,13 @@ def token_nats(
 def chunk_losses(
     nats: Float[np.ndarray, "targets"],
     chunks: Sequence[Numbers],
-    contents: Float[np.ndarray, "pieces 2"],
+    counts: Float[np.ndarray, "pieces 2"],
 ) -> TokenLosses:
     """Sum over each chunk; a very long one is cut, its words and characters shared evenly."""
     lengths = np.array([len(chunk) for chunk in chunks])
     ends = np.cumsum(lengths)
     starts = np.concatenate(list(map(np.arange, ends - lengths, ends, repeat(MAX_CHUNK))))
-    shares = np.repeat(contents / lengths[:, None], lengths, axis=0)
+    shares = np.repeat(counts / lengths[:, None], lengths, axis=0)
     columns = np.column_stack((nats, np.ones_like(nats), shares))
     sums = np.add.reduceat(columns, starts, axis=0)
     return TokenLosses(nats=sums[:, 0], tokens=sums[:, 1], words=sums[:, 2], characters=sums[:, 3])
@@ -286,7 +286,7 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
     def stages(
         self, recipe: LanguageModelRecipe, splits: Splits[str], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[AnyLanguageModel]]:
-        training, stream = recipe.training, Stream(vocabulary, recipe.data.documents)
+        training, stream = recipe.training, StreamEncoder(vocabulary, recipe.data.documents)
         stored = cache / "train.npy"
         if not stored.exists():
             small = np.uint16 if len(vocabulary) <= 1 << 16 else np.uint32

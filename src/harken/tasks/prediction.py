@@ -65,11 +65,11 @@ class Evaluation:
     n: int
     samples: Mapping[str, Sample]  # per-example counts of each metric, to compare runs
     notes: Mapping[str, str] = field(default_factory=dict)  # explanations of metrics
-    predictions: Sequence[Prediction] = ()  # empty if the metrics do not compare outputs
+    predictions: Sequence[Prediction] = ()  # empty if no outputs are scored, as for perplexity
     expected: Sequence[str] = ()
     tables: Sequence[Table] = ()
     honesty: Honesty | None = None  # confidence on unknown entities (task `answer`)
-    example: str | None = None  # input whose attention the report shows; chosen if None
+    example: str | None = None  # input whose attention is shown; default: `first_correct`
     metrics: Mapping[str, Estimate] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,14 +82,14 @@ class Evaluation:
         metrics = (f"{name}={estimate.value:.4g}" for name, estimate in self.metrics.items())
         return f"Evaluation(n={self.n}, {', '.join(metrics)})"
 
-    def units(self, metric: str) -> int:
-        """Return how many units a metric averages over, such as the words of all sentences."""
+    def count(self, metric: str) -> int:
+        """Return how many items a metric averages over, such as the words of all sentences."""
         count = self.metrics[metric].n
         return self.n if count is None else count
 
 
 def first_correct(predictions: Sequence[Prediction], expected: Sequence[str]) -> str:
-    """Return the input of the first correct output; empty outputs only if all are empty."""
+    """Return the input of the first correct output, else of the first that is not empty."""
     outputs = [prediction.output for prediction in predictions]
     correct = exact_matches(outputs, expected)
     ranks = [
@@ -104,17 +104,18 @@ def truncation_of(kept: int, total: int, part: str, unit: str = "tokens") -> Tru
     return Truncation(kept=kept, total=total, part=part, unit=unit) if kept < total else None
 
 
-def prediction_of(
+def beam_prediction(
     text: str,
     beam: Sequence[TokenHypothesis],
     vocabulary: Vocabulary,
     nbest: int = 1,
     truncation: Truncation | None = None,
 ) -> Prediction:
-    """Return the prediction from the hypotheses of a search, the best first."""
+    """Decode the hypotheses of a search, the best first."""
     outputs = vocabulary.decode([hypothesis.tokens for hypothesis in beam])
-    logs = [hypothesis.log_probability for hypothesis in beam]
-    return ranked_prediction(text, [output.strip() for output in outputs], logs, nbest, truncation)
+    log_probs = [hypothesis.log_probability for hypothesis in beam]
+    outputs = [output.strip() for output in outputs]
+    return ranked_prediction(text, outputs, log_probs, nbest, truncation)
 
 
 def ranked_prediction(
@@ -124,7 +125,7 @@ def ranked_prediction(
     nbest: int = 1,
     truncation: Truncation | None = None,
 ) -> Prediction:
-    """Return the prediction from outputs, the best first."""
+    """Return the first output; if `nbest` > 1, with all outputs ranked."""
     confidence = math.exp(log_probabilities[0])
     ranked = list(map(RankedOutput, outputs, log_probabilities)) if nbest > 1 else ()
     return Prediction(

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harken.augment.specaugment import augment, equalize
+from harken.augment.specaugment import equalize, spec_augment
 from harken.augment.waveform import change_speed
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import IGNORE_INDEX, Seq2SeqBatch, shift_targets
@@ -201,7 +201,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
             speeds = generator.integers(len(config.speeds), size=len(chosen))
             frames, present = shards.take(speeds * len(texts) + chosen)
             frames = equalize(frames, present, config.random_equalizer, generator)
-            frames = augment(frames, present, config.spec_augment, generator)
+            frames = spec_augment(frames, present, config.spec_augment, generator)
             targets = shift_targets(ragged([texts[index] for index in chosen]), END, END, PAD)
             return [Seq2SeqBatch(frames, present, *targets)]
 

@@ -47,7 +47,7 @@ from harken.measure.word_times import NOTES, attention_in_words, time_error
 from harken.models.recognizer import BLANK, RecognizerConfig, SpeechRecognizer
 from harken.models.seq2seq import EncoderOutput
 from harken.tasks.attention_view import AttentionExample, AudioView, output_title, self_view
-from harken.tasks.prediction import Evaluation, Prediction, Table, prediction_of, truncation_of
+from harken.tasks.prediction import Evaluation, Prediction, Table, beam_prediction, truncation_of
 from harken.tasks.seq2seq import decoder_inputs, output_views
 from harken.tasks.task import Indices, Keys, Predictor, SplitPaths, sample_keys
 from harken.training.loop import StageConfig
@@ -154,7 +154,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         frames = frames_of(map(self._signal, inputs), self.filterbank)
         transcripts = self.transcribe(frames, keys, nbest, times=times)
         for name, transcript in zip(inputs, transcripts, strict=True):
-            prediction = prediction_of(name, transcript.beam, self.vocabulary, nbest)
+            prediction = beam_prediction(name, transcript.beam, self.vocabulary, nbest)
             yield replace(prediction, words=tuple(transcript.words))
 
     def evaluate(self, examples: Sequence[Utterance], condition: str | None = None) -> Evaluation:
@@ -169,7 +169,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         has_times = any(utterance.words for utterance in examples)
         transcripts = list(self.transcribe(frames, sample_keys(expected), times=has_times))
         predictions = [
-            prediction_of(segment_name(utterance), transcript.beam, self.vocabulary)
+            beam_prediction(segment_name(utterance), transcript.beam, self.vocabulary)
             for utterance, transcript in zip(examples, transcripts, strict=True)
         ]
         outputs = [prediction.output for prediction in predictions]

@@ -34,7 +34,7 @@ from harken.inspection.refs import is_encoder_attention
 from harken.measure.bleu import bleu, bleu_counts, translation_samples
 from harken.models.seq2seq import MAX_SOURCE, EncoderDecoder, EncoderDecoderConfig
 from harken.tasks.attention_view import AttentionExample, output_title, self_view
-from harken.tasks.prediction import Evaluation, Prediction, prediction_of, truncation_of
+from harken.tasks.prediction import Evaluation, Prediction, beam_prediction, truncation_of
 from harken.tasks.probe import ProbeSizes, random_seq2seq_batch, random_tokens, token_sizes
 from harken.tasks.seq2seq import (
     Beams,
@@ -183,7 +183,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         for owner, beam in zip(owners, self._search(tokens, chunk_keys, nbest), strict=True):
             joined[owner] = concatenate(joined[owner], beam) if joined[owner] else beam
         for text, beam in zip(inputs, joined, strict=True):
-            yield prediction_of(text, beam or [TokenHypothesis([], 0.0)], self.vocabulary, nbest)
+            yield beam_prediction(text, beam or [TokenHypothesis([], 0.0)], self.vocabulary, nbest)
 
     def evaluate(self, examples: Sequence[Pair], condition: str | None = None) -> Evaluation:
         predictions = list(self.predict([pair.source for pair in examples]))

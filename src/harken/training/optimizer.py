@@ -72,10 +72,10 @@ class Muon(Optimizer):
 
 def _decay_groups(parameters: Iterable[nn.Parameter], decay: float) -> list[dict[str, Any]]:
     """Return parameter groups: matrices with weight decay, biases and norms without."""
-    listed = list(parameters)
+    parameters = list(parameters)
     groups = [
-        {"params": [p for p in listed if p.dim() >= 2], "weight_decay": decay},
-        {"params": [p for p in listed if p.dim() < 2], "weight_decay": 0.0},
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
 
@@ -106,7 +106,7 @@ class MuonConfig:
     kind: Literal["muon"] = "muon"
     lr: float = bounded(3e-3, at_least=0.0, at_most=1e6)  # peak learning rate
     weight_decay: float = bounded(0.1, at_least=0.0, at_most=1e6)  # decoupled weight decay
-    momentum: float = bounded(0.95, at_least=0.0, below=1.0)  # decay of the momentum
+    momentum: float = bounded(0.95, at_least=0.0, below=1.0)  # momentum coefficient
     conv_kernels: bool = False  # whether Muon also trains Conv2d kernels, as matrices
     fallback: AdamWConfig = AdamWConfig()  # optimizer of all other parameters
 
@@ -126,7 +126,7 @@ class SGDConfig:
 
     kind: Literal["sgd"] = "sgd"
     lr: float = bounded(0.1, at_least=0.0, at_most=1e6)  # peak learning rate
-    momentum: float = bounded(0.0, at_least=0.0, below=1.0)  # decay of the momentum
+    momentum: float = bounded(0.0, at_least=0.0, below=1.0)  # momentum coefficient
 
     def build(self, model: nn.Module) -> list[Optimizer]:
         return [SGD(model.parameters(), lr=self.lr, momentum=self.momentum)]
@@ -136,7 +136,7 @@ OptimizerConfig = AdamWConfig | MuonConfig | SGDConfig
 
 
 def layer_matrices(model: nn.Module, conv_kernels: bool = False) -> list[Tensor]:
-    """Return the weights of linear layers, except `OutputLinear` and tied embeddings."""
+    """Return the matrices for Muon: no `OutputLinear`, no tied embeddings."""
     kinds = (nn.Linear, nn.Conv2d) if conv_kernels else (nn.Linear,)
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     return [
