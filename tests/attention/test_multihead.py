@@ -4,18 +4,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 from torch.testing import assert_close
 
 from choices import EVERY_SCORE, name
 from harken.attention.kernels import attention_weights
-from harken.attention.masks import CAUSAL, NO_MASK, Mask, build_mask
+from harken.attention.masks import CAUSAL, NO_MASK, Mask
 from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
 from harken.attention.relative import (
     AlibiConfig,
     PositionSizes,
     RelativeConfig,
-    RotaryConfig,
 )
 from harken.attention.scores import (
     AdditiveConfig,
@@ -103,57 +102,6 @@ def test_without_positions_permuted_tokens_give_permuted_outputs(
     straight, _ = attention(inputs, in_order(NO_MASK))
     permuted, _ = attention(inputs[:, order], in_order(NO_MASK))
     assert_close(permuted, straight[:, order], rtol=0, atol=1e-12)
-
-
-def rotated_context(first: int) -> AttentionContext:
-    """Return a context without mask and with rotary positions from `first` on."""
-    slots = torch.arange(first, first + TIME)[None]
-    rotation = RotaryConfig().build(SIZES).rotation(slots[..., None])
-    return AttentionContext(
-        mask=NO_MASK, query_positions=slots, key_positions=slots, rotation=rotation
-    )
-
-
-def test_rotation_and_a_causal_mask_depend_on_order() -> None:
-    attention = built(11, heads=3, key_width=4, head_width=5)
-    inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    for context in (rotated_context(0), in_order(CAUSAL)):
-        straight, _ = attention(inputs, context)
-        reversed_, _ = attention(inputs.flip(1), context)
-        assert (reversed_.flip(1) - straight).abs().amin(dim=-1).max() > 1e-3
-
-
-def test_rotated_attention_depends_only_on_distances() -> None:
-    attention = built(11, heads=3, key_width=4, head_width=5)
-    inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    here, there = (
-        attention(inputs, rotated_context(0))[0],
-        attention(inputs, rotated_context(23))[0],
-    )
-    assert_close(there, here, rtol=0, atol=1e-5)  # angles are float32
-
-
-@pytest.mark.parametrize("rotary", [False, True])
-def test_steps_with_a_cache_equal_a_full_pass(rotary: bool) -> None:
-    attention = built(11, heads=3, key_width=4, head_width=5)
-    inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    kind = RotaryConfig().build(SIZES)
-
-    def run(first: int, last: int, past: object) -> tuple[Tensor, object]:
-        queries_at, keys_at = torch.arange(first, last)[None], torch.arange(last)[None]
-        context = AttentionContext(
-            mask=build_mask("causal", queries_at, keys_at),
-            query_positions=queries_at,
-            key_positions=keys_at,
-            rotation=kind.rotation(queries_at[..., None]) if rotary else None,
-        )
-        return attention(inputs[:, first:last], context, past)
-
-    whole, everything = run(0, TIME, None)
-    early, past = run(0, 3, None)
-    late, past = run(3, TIME, past)
-    assert_close(torch.cat((early, late), dim=1), whole, rtol=0, atol=1e-12)
-    assert_close(past, everything, rtol=0, atol=1e-12)
 
 
 def test_dropout_acts_only_in_training() -> None:

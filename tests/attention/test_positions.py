@@ -13,7 +13,6 @@ from torch.testing import assert_close
 from harken.attention.positions import (
     FourierConfig,
     LearnedConfig,
-    NoPositionConfig,
     SinusoidConfig,
 )
 from harken.attention.relative import PositionSizes, RotaryConfig, rotate
@@ -68,12 +67,6 @@ def test_learned_vectors_are_rows_of_the_table_of_each_axis(
     assert learned.rotation(coordinates) is None
 
 
-def test_no_position_adds_nothing() -> None:
-    inputs, position = torch.randn(2, 5, 7), NoPositionConfig().build(sizes(POSITIONS))
-    assert torch.equal(position.embed(inputs, POSITIONS), inputs)
-    assert position.rotation(POSITIONS) is None
-
-
 @over_all_axes
 @pytest.mark.parametrize("pairs", [1, 4, 5])
 def test_rotary_rotates_each_pair_by_its_angle(pairs: int, coordinates: Tensor) -> None:
@@ -119,20 +112,6 @@ def test_rotary_scores_depend_only_on_distances(
 
     shifted = score(*(places + torch.tensor(shift)[:axes]))
     assert_close(shifted, score(*places), rtol=0, atol=20 * pairs * ANGLE)
-
-
-def test_rotary_scores_change_with_the_distance_and_differ_in_x_and_y() -> None:
-    rotary = RotaryConfig(base=BASE).build(sizes(POSITIONS, key_width=6))
-    ones = torch.ones(1, 1, 4, 6, dtype=torch.float64)
-    rotated = rotate(ones, rotary.rotation(POSITIONS[:1, :4]))[0, 0]
-    scores = rotated[0] @ rotated.T
-    assert (scores[:-1] - scores[1:] > 0.1).all()
-    rotary = RotaryConfig(base=BASE).build(sizes(GRID, key_width=8))
-    vector = torch.randn(1, 1, 1, 8, dtype=torch.float64).expand(1, 1, 15, 8)
-    rotated = rotate(vector, rotary.rotation(GRID))[0, 0]
-    scores = (rotated @ rotated[7]).view(3, 5)  # from the middle, x 1 and y 2
-    assert (scores[0, 2] - scores[1, 1]).abs() > 1e-2
-    assert_close(scores[0, 2], scores[2, 2], rtol=0, atol=ANGLE)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])

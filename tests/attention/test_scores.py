@@ -13,7 +13,6 @@ from harken.attention.scores import (
     AdditiveConfig,
     DotConfig,
     MergedConfig,
-    ScaledConfig,
     SynthesizerConfig,
     SynthesizerScore,
 )
@@ -42,30 +41,6 @@ def stirred(module: nn.Module) -> nn.Module:
 def synthesizer(**choices: object) -> SynthesizerScore:
     built = SynthesizerConfig(**choices).build(sizes())
     return stirred(built)
-
-
-def test_scales_by_hand() -> None:
-    assert DotConfig().build(sizes(key_width=16)).scale == 1.0
-    assert ScaledConfig().build(sizes(key_width=16)).scale == 0.25
-
-
-def test_queries_and_keys_are_linear_images_head_by_head() -> None:
-    score = stirred(ScaledConfig().build(sizes()))
-    inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
-    for ours, matrix in (
-        (score.queries(inputs), score.q_proj.weight),
-        (score.keys(inputs), score.k_proj.weight),
-    ):
-        assert ours.shape == (2, HEADS, 3, KEY_WIDTH)
-        for head in range(HEADS):
-            rows = matrix[head * KEY_WIDTH : (head + 1) * KEY_WIDTH]
-            assert_close(ours[:, head], inputs @ rows.T, rtol=0, atol=1e-12)
-    terms = score.terms(
-        ScoreInputs(
-            inputs, score.queries(inputs), score.keys(inputs), torch.arange(3)[None], KEYS_AT[:, :3]
-        )
-    )
-    assert terms.bias is None
 
 
 def rows_of(positions: Tensor, batch: int) -> Tensor:

@@ -166,17 +166,6 @@ SHARES = {"after": [0.30, 0.60, 0.10], "after1": [0.25, 0.45, 0.30], "after11": 
 
 
 @pytest.mark.parametrize(
-    ("length_penalty", "best", "probability"),
-    [(0.0, [], 0.30), (1.0, [1, 1], 0.6 * 0.45 * 0.7)],
-)
-def test_length_penalty_by_hand(length_penalty: float, best: list[int], probability: float) -> None:
-    """Compare log .3 / 1 = -1.20 with log .189 / 3 = -0.56; without penalty -1.20 with -1.67."""
-    ((best_found,),) = search_tables(table_of(3, **SHARES), 2, 0, length_penalty, 1)
-    assert best_found.tokens == best
-    assert math.exp(best_found.log_probability) == pytest.approx(probability, abs=1e-12)
-
-
-@pytest.mark.parametrize(
     ("length_penalty", "first", "steps"),
     [
         (0.0, [0.5, 0.4, 0.1], 0),  # no live hypothesis is more probable than .5
@@ -204,14 +193,6 @@ def test_finished_rows_leave_the_batch() -> None:
         assert_equal_hypotheses(
             hypotheses[prompt], reference_beam(tables, prompt, 2, 0, 0.0, 1, False)
         )
-
-
-def test_returns_fewer_if_there_are_no_more() -> None:
-    tables = Tables(2, 2, 3, seed=5)
-    hypotheses = search_tables(tables, 7, 1, 1.0, 7)
-    assert [sorted(len(hypothesis.tokens) for hypothesis in row) for row in hypotheses] == [
-        [0, 1, 2, 3]
-    ] * 2
 
 
 def test_ties_are_ordered_deterministically() -> None:

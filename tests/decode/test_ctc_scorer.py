@@ -70,20 +70,6 @@ def test_scores_are_conditional_probabilities(
         assert math.fsum(shares) == pytest.approx(1.0, abs=1e-9)
 
 
-def test_end_is_scored_by_the_whole_text() -> None:
-    """In two frames only 'a' begins with 'a'; in four frames also 'aa', which needs three."""
-    two = torch.tensor([[[0.6, 0.4]] * 2], dtype=torch.float64).log()
-    assert scores_after(stepper_of(two, 0, 0), 1, (1,)).exp().tolist() == [
-        pytest.approx([1.0, 0.0])
-    ]
-    four = torch.tensor([[[0.6, 0.4]] * 4], dtype=torch.float64).log()
-    scored = every_text(four[0], 0)
-    whole, prefix = math.exp(scored[1,].log_probability), 1 - math.exp(scored[()].log_probability)
-    assert whole < prefix - 0.1
-    share = scores_after(stepper_of(four, 0, 0), 1, (1,))[0, 0].exp().item()
-    assert share == pytest.approx(whole / prefix, abs=1e-12)
-
-
 @given(seeds, st.lists(st.integers(1, 10), max_size=6))
 @settings(max_examples=25)
 def test_total_of_a_long_text_is_the_loss_of_pytorch(seed: int, text: list[int]) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_steppers import Tables, assert_equal_hypotheses, numbered, padded, rescored, with_end
+from small_steppers import assert_equal_hypotheses, numbered, padded, rescored, with_end
 from torch import Tensor
 
 from harken.decode.sampling import greedy_search
@@ -132,19 +132,6 @@ def test_finished_rows_leave_the_batch() -> None:
     assert tokens == [[4, 4], [], [5] * 4, [6], [7] * 4]
     assert script.inputs == [[4, END, 5, 6, 7], [4, 5, 7], [5, 7]]
     assert probability == pytest.approx([0.7**n for n in (3, 1, 4, 2, 4)], abs=1e-12)
-
-
-def test_takes_the_most_probable_token() -> None:
-    tables = Tables(17, 5, 4, seed=2)
-    for prompt, hypothesis in enumerate(greedy_search(tables, *numbered(17), end=0, max_tokens=4)):
-        tokens: tuple[int, ...] = ()
-        while len(tokens) < 4:
-            best = max(range(5), key=lambda token: tables.log(prompt, tokens, token))
-            if best == 0:
-                break
-            tokens += (best,)
-        assert tuple(hypothesis.tokens) == tokens
-    assert tables.batch_sizes[-1] < 17
 
 
 def test_uses_the_last_position() -> None:

@@ -21,7 +21,6 @@ from torch import Tensor
 from harken.decode.beam import beam_search
 from harken.decode.ctc_prefix import CTCPrefixScorer
 from harken.decode.joint import JointScorer
-from harken.decode.sampling import greedy_search
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import Seq2SeqStepper, Stepper, TokenHypothesis
 from harken.models.ctc import ctc_loss
@@ -191,18 +190,3 @@ def test_real_decoder_is_scored_by_both(decoder: str, search: SearchConfig) -> N
         loss = ctc_loss(logs[own].clone(), present[own], text, written, blank=end).item()
         assert hypothesis.log_probability == pytest.approx(0.6 * attention - 0.4 * loss, abs=1e-9)
     assert ended > 6
-
-
-def test_greedy_takes_the_best_weighted_sum() -> None:
-    tables, logs = Tables(3, 5, 4, seed=7), random_logs(3, 6, 5, seed=8)
-    present = torch.ones(3, 6).bool()
-    ctc = CTCPrefixScorer(logs, present, blank=0, end=0)
-    scores, _ = ctc.prefill(*numbered(3))
-    first = 0.5 * tables.log_probs(tables.scores[:, 0]) + 0.5 * scores
-    results = greedy_search(
-        joint_scorer(tables, logs, present, 0.5, 0, 0), *numbered(3), end=0, max_tokens=1
-    )
-    assert [hypothesis.log_probability for hypothesis in results] == pytest.approx(
-        first.amax(dim=1).tolist()
-    )
-    assert first.exp().sum(dim=1).max() < 0.99, "the weighted sum is not normalized"

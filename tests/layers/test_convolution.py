@@ -182,14 +182,6 @@ def test_gated_agrees_with_pytorch_in_gradients() -> None:
 
 
 @every_kind
-@torch.no_grad()
-def test_length_is_preserved(kind: str) -> None:
-    module = drawn(ALL[kind])
-    for time in range(1, TIME):
-        assert module(some_inputs(time=time)).shape == (BATCH, time, WIDTH)
-
-
-@every_kind
 def test_padding_changes_nothing(kind: str) -> None:
     module = drawn(ALL[kind])
 

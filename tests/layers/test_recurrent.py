@@ -162,17 +162,6 @@ def test_values_at_padding_are_ignored(kind: str, direction: str, dtype: torch.d
     assert gradient.isfinite().all()
 
 
-@every_kind
-def test_a_row_without_tokens_keeps_its_state(kind: str) -> None:
-    recurrent, began = built(kind), some_state(kind)
-    outputs, state = recurrent(some_inputs(), up_to([TIME, 0], TIME), began)
-    assert not outputs[1].any()
-    for before, after in zip(began, state, strict=True):
-        if before is not None:
-            assert torch.equal(after[1], before[1])
-            assert (after[0] != before[0]).all()
-
-
 @pytest.mark.parametrize("padding", [1, 4, 300])
 def test_lstm_state_does_not_change_at_padding(padding: int) -> None:
     recurrent, inputs = built("lstm").float(), some_inputs().float()
@@ -237,14 +226,6 @@ def test_steps_equal_whole_rows(kind: str) -> None:
         torch.autograd.grad(outputs, inputs, downstream),
         torch.autograd.grad(whole, inputs, downstream),
     )
-
-
-@every_kind
-def test_no_state_is_a_state_of_zeros(kind: str) -> None:
-    recurrent, inputs = built(kind), some_inputs()
-    began = recurrent.init_state(BATCH)
-    assert not any(part.any() for part in began if part is not None)
-    assert_same(recurrent(inputs, None, began)[1], recurrent(inputs)[1])
 
 
 @pytest.mark.parametrize("direction", ["backward", "both"])

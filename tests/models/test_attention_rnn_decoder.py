@@ -137,16 +137,6 @@ def test_steps_continue(cut: int) -> None:
         assert_close(decoder(tokens[:, cut:], state), whole[:, cut:], rtol=0, atol=1e-12)
 
 
-def test_feature_map_as_memory() -> None:
-    """M[x, y, K] flattened: the attention of a place does not depend on their order."""
-    decoder = built()
-    image = torch.randn(BATCH, 2, 3, MEMORY, dtype=torch.float64)
-    _, source, tokens = given_things()
-    straight = decoder(tokens, decoder.init_state(image.flatten(1, 2), None, source))
-    turned = decoder(tokens, decoder.init_state(image.transpose(1, 2).flatten(1, 2), None, source))
-    assert_close(straight, turned)
-
-
 def test_location_window_restricts_attention() -> None:
     decoder = built(location=LocationConfig(kernel=3, window=1))
     memory, source, tokens = given_things()

@@ -112,19 +112,6 @@ def test_the_formula(cell: str, words: list[int]) -> None:
             assert_close(ours[time, word], expected, rtol=0, atol=1e-12)
 
 
-@every_cell
-@torch.no_grad()
-def test_word_does_not_leak_into_its_prediction(cell: str) -> None:
-    model = stirred(EVERY[f"rnn {cell}"])
-    words = [5, 7, 11, 13, 6, 8, 9]
-    before = scores_of(model, words, everywhere(words))
-    for time in range(len(words)):
-        other = [*words[:time], 17, *words[time + 1 :]]
-        after = scores_of(model, other, everywhere(words))
-        same = (before == after).all(dim=1)
-        assert same.tolist() == [place == time for place in range(len(words))]
-
-
 @pytest.mark.parametrize("body", BODIES)
 @torch.no_grad()
 def test_mask_hides_only_the_blanks(body: str) -> None:

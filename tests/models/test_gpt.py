@@ -22,7 +22,6 @@ from small_models import (
     WIDTH,
     MaskCase,
     Norm,
-    small_config,
     small_model,
     stirred,
 )
@@ -169,22 +168,3 @@ def test_dropout_is_active_in_training_only() -> None:
     model = GPTConfig(layers=1, width=12, max_length=7, dropout=0.5).build(VOCABULARY, seed=0)
     assert not torch.equal(model.train()(TOKENS), model(TOKENS))
     assert torch.equal(model.eval()(TOKENS), model(TOKENS))
-
-
-@pytest.mark.parametrize(
-    "attention",
-    [
-        MultiHeadConfig(heads=4),
-        MultiHeadConfig(heads=4, head_width=3),
-        MultiHeadConfig(heads=4, key_width=3),
-    ],
-)
-def test_indivisible_width_is_rejected(attention: MultiHeadConfig) -> None:
-    with pytest.raises(ValueError, match="width 2 does not divide into 4 heads"):
-        GPTConfig(width=2, attention=attention)
-
-
-def test_rotary_needs_an_even_width() -> None:
-    with pytest.raises(ValueError, match="even key width, got 5"):
-        GPTConfig(width=15, attention=MultiHeadConfig(heads=3), position=RotaryConfig())
-    assert small_config(position="rotary").attention.key_width == 4

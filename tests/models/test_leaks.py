@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from choices import EVERY_POSITION, EVERY_SCORE
-from harken.attention.compatibility import conflict
 from harken.models.gpt import GPT
 from small_models import (
     BLOCKS,
@@ -22,7 +21,6 @@ from small_models import (
     WINDOW,
     MaskCase,
     Norm,
-    small_config,
     small_model,
 )
 
@@ -65,17 +63,6 @@ def test_cases_cover_all_norms_and_masks() -> None:
             met = [case[2:] for case in CASES if case[which] == kind]
             for every, own in zip(zip(*BLOCKS, strict=True), zip(*met, strict=True), strict=True):
                 assert set(own) == set(every), kind
-
-
-@pytest.mark.parametrize(
-    ("score", "position"),
-    [(score, place) for score in SCORES for place in POSITIONS if (score, place) not in LEGAL],
-)
-def test_incompatible_choices_are_rejected(score: str, position: str) -> None:
-    reason = conflict(SCORES[score], POSITIONS[position])
-    assert reason is not None
-    with pytest.raises(ValueError, match=reason):
-        small_config(score, position)
 
 
 def reach(seen: MaskCase) -> int:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from harken.config import loads
-from harken.decode.sampling import greedy_search
 from harken.decode.stepper import LMStepper
 from harken.layers.convolution import CausalConvolutionConfig, GatedConvolutionConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
@@ -101,28 +100,6 @@ def test_states_depend_on_the_receptive_field_only(kind: str, changed_at: int, s
     assert not torch.equal(before[:, changed_at], after[:, changed_at])
     end = changed_at + REACH.get(kind, LENGTH)
     assert torch.equal(before[:, end:], after[:, end:])
-
-
-@every_kind
-@torch.no_grad()
-def test_search_continues_from_the_state(kind: str) -> None:
-    model, end, max_tokens = small(kind), 3, 6
-    rows = [[5, 1, 8, 2], [4], [9, 9]]
-    longest = max(map(len, rows))
-    tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
-    present = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
-    actual = greedy_search(LMStepper(model), tokens, present, end=end, max_tokens=max_tokens)
-    for row, hypothesis in zip(rows, actual, strict=True):
-        written: list[int] = []
-        total = 0.0
-        while len(written) < max_tokens:
-            scores = model(torch.tensor([row + written]))[0, -1].log_softmax(dim=-1)
-            total += scores.max().item()
-            if scores.argmax() == end:
-                break
-            written.append(int(scores.argmax()))
-        assert list(hypothesis.tokens) == written
-        assert hypothesis.log_probability == pytest.approx(total, rel=1e-9)
 
 
 @every_kind
