@@ -22,6 +22,8 @@ from harken.layers.recurrent import (
     RecurrentState,
     TanhConfig,
 )
+from small_ctc import lengths_present
+from small_layers import randomized
 
 BATCH, TIME, WIDTH, HIDDEN, LAYERS = 2, 7, 5, 3, 2
 CONFIGS = {"tanh": TanhConfig, "gru": GRUConfig, "lstm": LSTMConfig}
@@ -35,14 +37,8 @@ def config(kind: str, **choices: Any) -> Any:
     return CONFIGS[kind](**{"hidden": HIDDEN, "layers": LAYERS, **choices})
 
 
-def drawn(module: Any) -> Any:
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.6)
-    return module.double()
-
-
 def built(kind: str, **choices: Any) -> Recurrent:
-    return drawn(config(kind, **choices).build(WIDTH))
+    return randomized(config(kind, **choices).build(WIDTH), std=0.6)
 
 
 def some_inputs(batch: int = BATCH, time: int = TIME) -> Tensor:
@@ -52,10 +48,6 @@ def some_inputs(batch: int = BATCH, time: int = TIME) -> Tensor:
 def some_state(kind: str, batch: int = BATCH, layers: int = LAYERS) -> RecurrentState:
     hidden, cell = torch.randn(2, batch, layers, HIDDEN, dtype=torch.float64).tanh()
     return RecurrentState(hidden, cell if kind == "lstm" else None)
-
-
-def up_to(lengths: list[int], time: int) -> Tensor:
-    return torch.arange(time) < torch.tensor(lengths)[:, None]
 
 
 def assert_same(ours: Any, theirs: Any, tolerance: float = 1e-12) -> None:
@@ -118,7 +110,7 @@ def test_padding_changes_nothing(kind: str, direction: str) -> None:
     @few
     def holds(seed: int, lengths: list[int]) -> None:
         torch.manual_seed(seed)
-        inputs, present = some_inputs(len(lengths)), up_to(lengths, TIME)
+        inputs, present = some_inputs(len(lengths)), lengths_present(lengths, TIME)
         outputs, state = recurrent(inputs, present)
         assert torch.equal(outputs[~present], torch.zeros_like(outputs[~present]))
         for row, length in enumerate(lengths):
@@ -149,7 +141,10 @@ def scalar(outputs: Tensor, state: RecurrentState) -> Tensor:
 @every_direction
 @every_kind
 def test_values_at_padding_are_ignored(kind: str, direction: str, dtype: torch.dtype) -> None:
-    recurrent, present = built(kind, direction=direction).to(dtype), up_to([TIME, 3], TIME)
+    recurrent, present = (
+        built(kind, direction=direction).to(dtype),
+        lengths_present([TIME, 3], TIME),
+    )
     inputs = some_inputs().to(dtype)
     spoilt = inputs.masked_fill(~present[..., None], float("nan")).requires_grad_()
     expected, left = recurrent(inputs, present)
@@ -167,7 +162,7 @@ def test_lstm_state_does_not_change_at_padding(padding: int) -> None:
     recurrent, inputs = built("lstm").float(), some_inputs().float()
     _, alone = recurrent(inputs)
     longer = torch.cat((inputs, torch.zeros(BATCH, padding, WIDTH)), dim=1)
-    _, state = recurrent(longer, up_to([TIME] * BATCH, TIME + padding))
+    _, state = recurrent(longer, lengths_present([TIME] * BATCH, TIME + padding))
     assert_same(state, alone, 1e-6)
 
 
@@ -198,8 +193,8 @@ def test_chunks_equal_the_whole_row(kind: str) -> None:
 def test_rows_of_different_lengths_continue(kind: str) -> None:
     recurrent = built(kind)
     inputs, later = some_inputs(3), some_inputs(3, 4)
-    _, state = recurrent(inputs, up_to([TIME, 2, 5], TIME))
-    outputs, state = recurrent(later, up_to([4, 3, 0], 4), state)
+    _, state = recurrent(inputs, lengths_present([TIME, 2, 5], TIME))
+    outputs, state = recurrent(later, lengths_present([4, 3, 0], 4), state)
     for row, (early, late) in enumerate([(TIME, 4), (2, 3), (5, 0)]):
         joined = torch.cat((inputs[row, :early], later[row, :late]))[None]
         whole, expected = recurrent(joined)
@@ -239,7 +234,7 @@ def test_backward_layers_reject_states(direction: str) -> None:
 
 
 def test_padding_must_be_on_the_right() -> None:
-    present = up_to([TIME, 4], TIME).flip(1)
+    present = lengths_present([TIME, 4], TIME).flip(1)
     with pytest.raises(AssertionError, match="on the right"):
         built("gru")(some_inputs(), present)
 
