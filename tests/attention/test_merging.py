@@ -4,13 +4,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 
 from harken.attention.masks import CAUSAL, NO_MASK, Mask
 from harken.attention.merging import merge_pair, split_merged
-from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
+from harken.attention.multihead import MultiHead, MultiHeadConfig
 from harken.attention.scores import DotConfig, MergedConfig, ScaledConfig, ScoreConfig
+from small_layers import context_of, randomized
 
 BATCH, HEADS, TIME, KEYS = 2, 3, 7, 5
 WIDTH, MEMORY_WIDTH, HEAD_WIDTH = 11, 13, 17
@@ -27,18 +28,11 @@ def attention(
         kv_heads=kv_heads,
         score=score,
     )
-    module = config.build(WIDTH, TIME, memory_width).double()
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return module
+    return randomized(config.build(WIDTH, TIME, memory_width), std=0.5)
 
 
 def look(module: MultiHead, inputs: Tensor, memory: Tensor, mask: Mask) -> Tensor:
-    context = AttentionContext(
-        mask=mask,
-        query_positions=torch.arange(inputs.shape[1])[None],
-        key_positions=torch.arange(memory.shape[1])[None],
-    )
+    context = context_of(mask, inputs.shape[1], memory.shape[1])
     return module.attend(inputs, module.project_kv(memory), context)
 
 
@@ -62,14 +56,9 @@ def test_merging_changes_no_output(
     merged.score.weight.copy_(merge_pair(*matrices(pair, 5), scale) / merged.score.scale)
     inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
     memory = torch.randn(BATCH, KEYS, memory_width, dtype=torch.float64)
-    assert_close(
-        look(merged, inputs, memory, NO_MASK),
-        look(pair, inputs, memory, NO_MASK),
-        rtol=0,
-        atol=1e-12,
-    )
-    if memory_width == WIDTH:
-        ours, theirs = (look(score, inputs, inputs, CAUSAL) for score in (merged, pair))
+    cases = [(memory, NO_MASK), (inputs, CAUSAL)] if memory_width == WIDTH else [(memory, NO_MASK)]
+    for keys, mask in cases:
+        ours, theirs = (look(module, inputs, keys, mask) for module in (merged, pair))
         assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 

@@ -3,13 +3,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 
 from harken.attention.kernels import attention_weights
 from harken.attention.masks import NO_MASK
 from harken.attention.query_key import ScoreInputs, ScoreSizes
 from harken.attention.scores import TransformerXLConfig, TransformerXLScore, sinusoids
+from small_layers import randomized
 
 BATCH, TIME, KEYS = 2, 5, 7
 WIDTH, MEMORY_WIDTH, HEADS, GROUPS, KEY_WIDTH, BASE = 11, 13, 6, 3, 5, 50.0
@@ -28,10 +29,7 @@ def built(width: int = WIDTH) -> TransformerXLScore:
         length=1,
         bias=True,
     )
-    score = TransformerXLConfig(base=BASE).build(sizes).double()
-    for parameter in score.parameters():
-        nn.init.normal_(parameter)
-    return score
+    return randomized(TransformerXLConfig(base=BASE).build(sizes), std=1.0)
 
 
 def wave(distance: int, width: int) -> Tensor:
