@@ -5,20 +5,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_steppers import Tables, assert_equal_hypotheses, numbered
+from small_steppers import Tables, assert_equal_hypotheses, best_of, numbered, search_beam
 from torch import Tensor
 
-from harken.decode.beam import beam_search
 from harken.decode.stepper import TokenHypothesis
 
 penalties = st.sampled_from([0.0, 0.6, 1.0, 2.0])
 strengths = st.sampled_from([0.3, 1.5, 5.0])
-
-
-def score(hypothesis: TokenHypothesis, max_tokens: int, length_penalty: float) -> float:
-    """Return the score by the formula: `end` counts unless the sequence was cut."""
-    length = min(len(hypothesis.tokens) + 1, max_tokens)
-    return hypothesis.log_probability / length**length_penalty
 
 
 def search_tables(
@@ -29,25 +22,16 @@ def search_tables(
     nbest: int,
     early_stopping: bool = False,
 ) -> list[list[TokenHypothesis]]:
-    return beam_search(
+    return search_beam(
         tables,
-        *numbered(len(tables.scores)),
+        numbered(len(tables.scores)),
+        end,
+        tables.max_tokens,
         beam=beam,
         length_penalty=length_penalty,
-        early_stopping=early_stopping,
-        end=end,
-        max_tokens=tables.max_tokens,
         nbest=nbest,
+        early_stopping=early_stopping,
     )
-
-
-def exhaustive(
-    tables: Tables, prompt: int, end: int, length_penalty: float, nbest: int
-) -> list[TokenHypothesis]:
-    every = tables.sequences(prompt, end)
-    return sorted(
-        every, key=lambda hypothesis: -score(hypothesis, tables.max_tokens, length_penalty)
-    )[:nbest]
 
 
 def reference_beam(
@@ -83,9 +67,7 @@ def reference_beam(
         live = [hypothesis for hypothesis in candidates if hypothesis.tokens[-1] != end][:beam]
         if early_stopping and len(finished) >= beam:
             break
-    return sorted(
-        finished, key=lambda hypothesis: -score(hypothesis, tables.max_tokens, length_penalty)
-    )[:nbest]
+    return best_of(finished, tables.max_tokens, length_penalty, nbest)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 4), penalties, strengths, st.data())
@@ -103,7 +85,8 @@ def test_wide_beam_is_an_exhaustive_search(
     nbest = data.draw(st.integers(1, beam), label="nbest")
     tables = Tables(2, vocabulary, max_tokens, seed=seed, strength=strength)
     for prompt, ours in enumerate(search_tables(tables, beam, end, length_penalty, nbest)):
-        assert_equal_hypotheses(ours, exhaustive(tables, prompt, end, length_penalty, nbest))
+        every = tables.sequences(prompt, end)
+        assert_equal_hypotheses(ours, best_of(every, max_tokens, length_penalty, nbest))
 
 
 @pytest.mark.parametrize("early_stopping", [False, True])

@@ -6,10 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_steppers import numbered
+from small_steppers import numbered, search_beam
 from torch import Tensor
 
-from harken.decode.beam import beam_search
 from harken.decode.ctc_prefix import CTCPrefixScorer
 from harken.decode.sampling import greedy_search
 from harken.models.ctc import ctc_loss
@@ -150,16 +149,7 @@ def test_reordered_rows_continue_as_alone() -> None:
 @settings(max_examples=20)
 def test_wide_beam_finds_the_most_probable_texts(seed: int, strength: float, frames: int) -> None:
     logs = random_logs(2, frames, 3, seed, strength)
-    results = beam_search(
-        stepper_of(logs, 0, 0),
-        *numbered(2),
-        beam=64,
-        length_penalty=0.0,
-        early_stopping=False,
-        end=0,
-        max_tokens=frames + 1,
-        nbest=3,
-    )
+    results = search_beam(stepper_of(logs, 0, 0), numbered(2), 0, frames + 1, beam=64)
     for row, ours in zip(logs, results, strict=True):
         scored = every_text(row, 0)
         expected = sorted((entry.log_probability for entry in scored.values()), reverse=True)[:3]
