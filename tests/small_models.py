@@ -70,8 +70,9 @@ BLOCKS: list[tuple[Norm, MaskCase]] = [
     ("pre", "strictly_causal"),
     ("post", "window"),
 ]
+ModelCase = tuple[str, str, Norm, MaskCase]
 # Each legal pair once; norms and masks alternate so that each score and position has each of them.
-CASES = [
+CASES: list[ModelCase] = [
     (
         score,
         position,
