@@ -13,6 +13,7 @@ from torch.testing import assert_close
 from harken.attention.positions import (
     FourierConfig,
     LearnedConfig,
+    NoPositionConfig,
     SinusoidConfig,
 )
 from harken.attention.relative import PositionSizes, RotaryConfig, rotate
@@ -65,6 +66,12 @@ def test_learned_vectors_are_rows_of_the_table_of_each_axis(
     assert [row.shape[-1] for row in rows] == ([width] if len(rows) == 1 else [(width + 1) // 2, 5])
     assert torch.equal(learned.embed(inputs, coordinates), inputs + torch.cat(rows, dim=-1))
     assert learned.rotation(coordinates) is None
+
+
+def test_no_position_adds_nothing() -> None:
+    inputs, position = torch.randn(2, 5, 7), NoPositionConfig().build(sizes(POSITIONS))
+    assert torch.equal(position.embed(inputs, POSITIONS), inputs)
+    assert position.rotation(POSITIONS) is None
 
 
 @over_all_axes
