@@ -1,9 +1,9 @@
 """Small language models of every kind, with large weights."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from harken.attention.compatibility import conflict
 from harken.attention.multihead import MultiHeadConfig
@@ -70,8 +70,9 @@ BLOCKS: list[tuple[Norm, MaskCase]] = [
     ("pre", "strictly_causal"),
     ("post", "window"),
 ]
+ModelCase = tuple[str, str, Norm, MaskCase]
 # Each legal pair once; norms and masks alternate so that each score and position has each of them.
-CASES = [
+CASES: list[ModelCase] = [
     (
         score,
         position,
@@ -103,17 +104,22 @@ def small_config(
     )
 
 
-def stirred(config: GPTConfig, *, seed: int = 0, strength: float = 1.5) -> GPT:
-    """Build in float64 with random weights, since initial attention is almost uniform."""
-    model = config.build(VOCABULARY, seed).double().eval()
+@torch.no_grad()
+def add_noise(model: nn.Module, *, seed: int = 0, strength: float = 1.5) -> None:
+    """Set random weights, since initial attention is almost uniform."""
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.empty_like(parameter).normal_(generator=generator)
-            if parameter.dim() == 1:  # norms and offsets
-                parameter.add_(0.2 * noise)
-            else:
-                parameter.copy_(strength * parameter.shape[-1] ** -0.5 * noise)
+    for parameter in model.parameters():
+        noise = torch.empty_like(parameter).normal_(generator=generator)
+        if parameter.dim() == 1:  # norms and offsets
+            parameter.add_(0.2 * noise)
+        else:
+            parameter.copy_(strength * parameter.shape[-1] ** -0.5 * noise)
+
+
+def stirred(config: Any, *, seed: int = 0, strength: float = 1.5) -> Any:
+    """Build in float64 with random weights."""
+    model = config.build(VOCABULARY, seed).double().eval()
+    add_noise(model, seed=seed, strength=strength)
     return model
 
 

@@ -4,18 +4,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 from torch.testing import assert_close
 
 from choices import EVERY_SCORE, name
 from harken.attention.kernels import attention_weights
-from harken.attention.masks import CAUSAL, NO_MASK, Mask, build_mask
-from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
+from harken.attention.masks import CAUSAL, NO_MASK
+from harken.attention.multihead import MultiHead, MultiHeadConfig
 from harken.attention.relative import (
     AlibiConfig,
     PositionSizes,
     RelativeConfig,
-    RotaryConfig,
 )
 from harken.attention.scores import (
     AdditiveConfig,
@@ -24,21 +23,15 @@ from harken.attention.scores import (
     ScaledConfig,
     ScoreConfig,
 )
+from small_layers import context_of, randomized
 
 BATCH, TIME = 2, 7
+EVERYTHING, PAST = context_of(NO_MASK, TIME), context_of(CAUSAL, TIME)
 SIZES = PositionSizes(width=11, key_width=4, heads=3, length=TIME)
 
 
 def built(width: int, **choices: object) -> MultiHead:
-    attention = MultiHeadConfig(**choices).build(width, length=TIME).double()
-    for parameter in attention.parameters():
-        nn.init.normal_(parameter, std=width**-0.5)
-    return attention
-
-
-def in_order(mask: Mask, time: int = TIME) -> AttentionContext:
-    slots = torch.arange(time)[None]
-    return AttentionContext(mask=mask, query_positions=slots, key_positions=slots)
+    return randomized(MultiHeadConfig(**choices).build(width, length=TIME), std=width**-0.5)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -53,7 +46,7 @@ def test_agrees_with_pytorch(causal: bool) -> None:
     inputs = torch.randn(BATCH, TIME, 15, dtype=torch.float64)
     hidden = torch.ones(TIME, TIME, dtype=torch.bool).triu(diagonal=1) if causal else None
     expected, _ = theirs(inputs, inputs, inputs, attn_mask=hidden)
-    output, _ = ours(inputs, in_order(CAUSAL if causal else NO_MASK))
+    output, _ = ours(inputs, PAST if causal else EVERYTHING)
     assert_close(output, expected, rtol=0, atol=1e-12)
 
 
@@ -63,7 +56,7 @@ def test_separate_widths_of_keys_and_values_equal_a_loop(score: ScoreConfig, sca
     heads, key_width, head_width, width = 3, 5, 13, 11
     ours = built(width, heads=heads, key_width=key_width, head_width=head_width, score=score)
     inputs = torch.randn(BATCH, TIME, width, dtype=torch.float64)
-    output, cache = ours(inputs, in_order(NO_MASK))
+    output, cache = ours(inputs, EVERYTHING)
     assert cache.keys.shape == (BATCH, heads, TIME, key_width)
     assert cache.values.shape == (BATCH, heads, TIME, head_width)
     q_proj = ours.score.q_proj.weight.view(heads, key_width, width)
@@ -100,68 +93,17 @@ def test_without_positions_permuted_tokens_give_permuted_outputs(
     key_width = None if isinstance(score, MergedConfig) else 5
     attention = built(11, heads=heads, key_width=key_width, head_width=3, score=score)
     inputs = torch.randn(batch, TIME, 11, dtype=torch.float64)
-    straight, _ = attention(inputs, in_order(NO_MASK))
-    permuted, _ = attention(inputs[:, order], in_order(NO_MASK))
+    straight, _ = attention(inputs, EVERYTHING)
+    permuted, _ = attention(inputs[:, order], EVERYTHING)
     assert_close(permuted, straight[:, order], rtol=0, atol=1e-12)
-
-
-def rotated_context(first: int) -> AttentionContext:
-    """Return a context without mask and with rotary positions from `first` on."""
-    slots = torch.arange(first, first + TIME)[None]
-    rotation = RotaryConfig().build(SIZES).rotation(slots[..., None])
-    return AttentionContext(
-        mask=NO_MASK, query_positions=slots, key_positions=slots, rotation=rotation
-    )
-
-
-def test_rotation_and_a_causal_mask_depend_on_order() -> None:
-    attention = built(11, heads=3, key_width=4, head_width=5)
-    inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    for context in (rotated_context(0), in_order(CAUSAL)):
-        straight, _ = attention(inputs, context)
-        reversed_, _ = attention(inputs.flip(1), context)
-        assert (reversed_.flip(1) - straight).abs().amin(dim=-1).max() > 1e-3
-
-
-def test_rotated_attention_depends_only_on_distances() -> None:
-    attention = built(11, heads=3, key_width=4, head_width=5)
-    inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    here, there = (
-        attention(inputs, rotated_context(0))[0],
-        attention(inputs, rotated_context(23))[0],
-    )
-    assert_close(there, here, rtol=0, atol=1e-5)  # angles are float32
-
-
-@pytest.mark.parametrize("rotary", [False, True])
-def test_steps_with_a_cache_equal_a_full_pass(rotary: bool) -> None:
-    attention = built(11, heads=3, key_width=4, head_width=5)
-    inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    kind = RotaryConfig().build(SIZES)
-
-    def run(first: int, last: int, past: object) -> tuple[Tensor, object]:
-        queries_at, keys_at = torch.arange(first, last)[None], torch.arange(last)[None]
-        context = AttentionContext(
-            mask=build_mask("causal", queries_at, keys_at),
-            query_positions=queries_at,
-            key_positions=keys_at,
-            rotation=kind.rotation(queries_at[..., None]) if rotary else None,
-        )
-        return attention(inputs[:, first:last], context, past)
-
-    whole, everything = run(0, TIME, None)
-    early, past = run(0, 3, None)
-    late, past = run(3, TIME, past)
-    assert_close(torch.cat((early, late), dim=1), whole, rtol=0, atol=1e-12)
-    assert_close(past, everything, rtol=0, atol=1e-12)
 
 
 def test_dropout_acts_only_in_training() -> None:
     attention = built(11, heads=3, key_width=5, head_width=7, dropout=0.5)
     inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    first, other = (attention.train()(inputs, in_order(CAUSAL))[0] for _ in range(2))
+    first, other = (attention.train()(inputs, PAST)[0] for _ in range(2))
     assert not torch.equal(first, other)
-    first, other = (attention.eval()(inputs, in_order(CAUSAL))[0] for _ in range(2))
+    first, other = (attention.eval()(inputs, PAST)[0] for _ in range(2))
     assert torch.equal(first, other)
 
 
@@ -174,13 +116,12 @@ def test_a_positional_bias_is_added_to_every_score(
     key_width = None if isinstance(score, MergedConfig) else 4
     attention = built(11, heads=3, key_width=key_width, head_width=5, score=score)
     inputs = torch.randn(BATCH, TIME, 11, dtype=torch.float64)
-    plain = in_order(CAUSAL)
-    slots = plain.query_positions[..., None]
+    slots = PAST.query_positions[..., None]
     bias = kind.build(SIZES).double().bias(slots, slots)
     cache = attention.project_kv(inputs)
     without, with_it = (
         attention_weights(attention.terms(inputs, cache, context), CAUSAL)
-        for context in (plain, replace(plain, bias=bias))
+        for context in (PAST, replace(PAST, bias=bias))
     )
     expected = without * bias.exp()
     expected = expected / expected.sum(dim=-1, keepdim=True)

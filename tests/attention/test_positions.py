@@ -121,20 +121,6 @@ def test_rotary_scores_depend_only_on_distances(
     assert_close(shifted, score(*places), rtol=0, atol=20 * pairs * ANGLE)
 
 
-def test_rotary_scores_change_with_the_distance_and_differ_in_x_and_y() -> None:
-    rotary = RotaryConfig(base=BASE).build(sizes(POSITIONS, key_width=6))
-    ones = torch.ones(1, 1, 4, 6, dtype=torch.float64)
-    rotated = rotate(ones, rotary.rotation(POSITIONS[:1, :4]))[0, 0]
-    scores = rotated[0] @ rotated.T
-    assert (scores[:-1] - scores[1:] > 0.1).all()
-    rotary = RotaryConfig(base=BASE).build(sizes(GRID, key_width=8))
-    vector = torch.randn(1, 1, 1, 8, dtype=torch.float64).expand(1, 1, 15, 8)
-    rotated = rotate(vector, rotary.rotation(GRID))[0, 0]
-    scores = (rotated @ rotated[7]).view(3, 5)  # from the middle, x 1 and y 2
-    assert (scores[0, 2] - scores[1, 1]).abs() > 1e-2
-    assert_close(scores[0, 2], scores[2, 2], rtol=0, atol=ANGLE)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_positions_keep_the_dtype(dtype: torch.dtype) -> None:
     rotation = RotaryConfig().build(sizes(POSITIONS)).rotation(POSITIONS)

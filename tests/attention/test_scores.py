@@ -6,17 +6,17 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from harken.attention.kernels import attention_weights
+from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.masks import NO_MASK
 from harken.attention.query_key import ScoreInputs, ScoreSizes
 from harken.attention.scores import (
     AdditiveConfig,
     DotConfig,
     MergedConfig,
-    ScaledConfig,
     SynthesizerConfig,
     SynthesizerScore,
 )
+from small_layers import randomized
 
 WIDTH, HEADS, KEY_WIDTH, LENGTH = 11, 3, 5, 7
 QUERIES_AT = torch.tensor([[5, 6], [1, 0]])
@@ -33,39 +33,13 @@ def sizes(heads: int = HEADS, **options: Any) -> ScoreSizes:
     return ScoreSizes(width=WIDTH, heads=heads, length=LENGTH, **(defaults | options))
 
 
-def stirred(module: nn.Module) -> nn.Module:
-    for parameter in module.parameters():
-        nn.init.normal_(parameter)
-    return module.double()
-
-
 def synthesizer(**choices: object) -> SynthesizerScore:
-    built = SynthesizerConfig(**choices).build(sizes())
-    return stirred(built)
+    return randomized(SynthesizerConfig(**choices).build(sizes()), std=1.0)
 
 
-def test_scales_by_hand() -> None:
-    assert DotConfig().build(sizes(key_width=16)).scale == 1.0
-    assert ScaledConfig().build(sizes(key_width=16)).scale == 0.25
-
-
-def test_queries_and_keys_are_linear_images_head_by_head() -> None:
-    score = stirred(ScaledConfig().build(sizes()))
-    inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
-    for ours, matrix in (
-        (score.queries(inputs), score.q_proj.weight),
-        (score.keys(inputs), score.k_proj.weight),
-    ):
-        assert ours.shape == (2, HEADS, 3, KEY_WIDTH)
-        for head in range(HEADS):
-            rows = matrix[head * KEY_WIDTH : (head + 1) * KEY_WIDTH]
-            assert_close(ours[:, head], inputs @ rows.T, rtol=0, atol=1e-12)
-    terms = score.terms(
-        ScoreInputs(
-            inputs, score.queries(inputs), score.keys(inputs), torch.arange(3)[None], KEYS_AT[:, :3]
-        )
-    )
-    assert terms.bias is None
+def terms_of(score: Any, inputs: Tensor, memory: Tensor) -> ScoreTerms:
+    places = (torch.arange(tokens.shape[1])[None] for tokens in (inputs, memory))
+    return score.terms(ScoreInputs(inputs, score.queries(inputs), score.keys(memory), *places))
 
 
 def rows_of(positions: Tensor, batch: int) -> Tensor:
@@ -124,16 +98,11 @@ def test_pairs_with_shared_keys_equal_a_loop(
     config: AdditiveConfig | DotConfig, kv_heads: int
 ) -> None:
     """Of six heads with two kv_heads, the first three share the first."""
-    score = stirred(config.build(sizes(6, memory_width=13, kv_heads=kv_heads, bias=True)))
+    score = randomized(config.build(sizes(6, memory_width=13, kv_heads=kv_heads, bias=True)), 1.0)
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     memory = torch.randn(2, 5, 13, dtype=torch.float64)
-    keys = score.keys(memory)
-    assert keys.shape == (2, kv_heads, 5, KEY_WIDTH)
-    terms = score.terms(
-        ScoreInputs(
-            inputs, score.queries(inputs), keys, torch.arange(3)[None], torch.arange(5)[None]
-        )
-    )
+    assert score.keys(memory).shape == (2, kv_heads, 5, KEY_WIDTH)
+    terms = terms_of(score, inputs, memory)
     ours = attention_weights(terms, NO_MASK).log()
     for b in range(2):
         for h in range(6):
@@ -162,26 +131,16 @@ def test_pairs_with_shared_keys_equal_a_loop(
 @torch.no_grad()
 def test_merged_equals_a_loop() -> None:
     memory_width = 13
-    score = stirred(MergedConfig().build(sizes(memory_width=13, key_width=13)))
+    score = randomized(MergedConfig().build(sizes(memory_width=13, key_width=13)), std=1.0)
     inputs = torch.randn(2, 3, WIDTH, dtype=torch.float64)
     memory = torch.randn(2, 5, memory_width, dtype=torch.float64)
-    terms = score.terms(
-        ScoreInputs(
-            inputs, score.queries(inputs), score.keys(memory), torch.arange(3)[None], KEYS_AT
-        )
-    )
+    terms = terms_of(score, inputs, memory)
     assert terms.bias is None
     assert terms.keys.shape == (2, 1, 5, memory_width)  # a token is the key of every head
     for b in range(2):
         for h in range(HEADS):
             for i in range(3):
                 for t in range(5):
-                    total = sum(
-                        inputs[b, i, row].item()
-                        * score.matrix[h, row, other].item()
-                        * memory[b, t, other].item()
-                        for row in range(WIDTH)
-                        for other in range(memory_width)
-                    )
+                    expected = inputs[b, i] @ score.matrix[h] @ memory[b, t]
                     ours = terms.scale * (terms.queries[b, h, i] @ terms.keys[b, 0, t])
-                    assert ours.item() == pytest.approx(total, abs=1e-11)
+                    assert_close(ours, expected, rtol=0, atol=1e-11)

@@ -3,14 +3,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 
 from harken.attention.kernels import attention_weights
-from harken.attention.masks import NO_MASK, build_mask
-from harken.attention.multihead import AttentionContext, MultiHeadConfig
+from harken.attention.masks import NO_MASK
 from harken.attention.query_key import ScoreInputs, ScoreSizes
 from harken.attention.scores import TransformerXLConfig, TransformerXLScore, sinusoids
+from small_layers import randomized
 
 BATCH, TIME, KEYS = 2, 5, 7
 WIDTH, MEMORY_WIDTH, HEADS, GROUPS, KEY_WIDTH, BASE = 11, 13, 6, 3, 5, 50.0
@@ -29,10 +29,7 @@ def built(width: int = WIDTH) -> TransformerXLScore:
         length=1,
         bias=True,
     )
-    score = TransformerXLConfig(base=BASE).build(sizes).double()
-    for parameter in score.parameters():
-        nn.init.normal_(parameter)
-    return score
+    return randomized(TransformerXLConfig(base=BASE).build(sizes), std=1.0)
 
 
 def wave(distance: int, width: int) -> Tensor:
@@ -68,54 +65,6 @@ def test_the_score_by_the_formula(width: int) -> None:
                     place = (query + score.distance_offset[h, 0]) @ relative
                     expected = (content + place) / math.sqrt(KEY_WIDTH)
                     assert_close(ours[b, h, i, t], expected, rtol=0, atol=1e-12)
-
-
-@torch.no_grad()
-def test_only_distances_matter() -> None:
-    score = built()
-    inputs = torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
-    memory = torch.randn(BATCH, KEYS, MEMORY_WIDTH, dtype=torch.float64)
-    queries, keys = score.queries(inputs), score.keys(memory)
-    here = scores_of(score.terms(ScoreInputs(inputs, queries, keys, QUERIES_AT, KEYS_AT)))
-    far = scores_of(
-        score.terms(ScoreInputs(inputs, queries, keys, QUERIES_AT + 1009, KEYS_AT + 1009))
-    )
-    assert_close(far, here, rtol=0, atol=1e-11)
-    moved = scores_of(score.terms(ScoreInputs(inputs, queries, keys, QUERIES_AT + 1, KEYS_AT)))
-    assert (moved - here).abs().max() > 0.1
-
-
-def test_later_and_earlier_keys_are_told_apart() -> None:
-    score = built()
-    same = torch.randn(1, 1, WIDTH, dtype=torch.float64)
-    memory = torch.randn(1, 1, MEMORY_WIDTH, dtype=torch.float64).expand(1, 2, -1)
-    queries, keys = score.queries(same), score.keys(memory)
-    terms = score.terms(
-        ScoreInputs(same, queries, keys, torch.tensor([[4]]), torch.tensor([[2, 6]]))
-    )
-    weights = attention_weights(terms, NO_MASK)
-    assert (weights[..., 0] - weights[..., 1]).abs().min() > 1e-3
-
-
-@torch.no_grad()
-def test_going_on_from_remembered_keys_equals_the_whole_row() -> None:
-    config = MultiHeadConfig(
-        heads=3, head_width=5, key_width=7, score=TransformerXLConfig(base=BASE)
-    )
-    attention = config.build(WIDTH, length=TIME).double()
-    for parameter in attention.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    inputs = torch.randn(BATCH, KEYS, WIDTH, dtype=torch.float64)
-
-    def causal(first: int, last: int) -> AttentionContext:
-        queries_at, keys_at = torch.arange(first, last)[None], torch.arange(last)[None]
-        mask = build_mask("causal", queries_at, keys_at)
-        return AttentionContext(mask=mask, query_positions=queries_at, key_positions=keys_at)
-
-    whole, _ = attention(inputs, causal(0, KEYS))
-    early, past = attention(inputs[:, :4], causal(0, 4))
-    late, _ = attention(inputs[:, 4:], causal(4, KEYS), past)
-    assert_close(torch.cat((early, late), dim=1), whole, rtol=0, atol=1e-12)
 
 
 def test_every_part_learns() -> None:

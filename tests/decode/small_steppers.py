@@ -2,14 +2,15 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 
-from harken.decode.stepper import TokenHypothesis, log_probabilities
+from harken.decode.beam import beam_search
+from harken.decode.stepper import Stepper, TokenHypothesis, log_probabilities
 from harken.models.gpt import GPT
 from small_models import VOCABULARY
 
@@ -103,6 +104,41 @@ def assert_equal_hypotheses(
     assert [tuple(best.tokens) for best in ours] == [tuple(best.tokens) for best in theirs]
     log_probs = [best.log_probability for best in theirs]
     assert [best.log_probability for best in ours] == pytest.approx(log_probs, abs=tolerance)
+
+
+def score_of(hypothesis: TokenHypothesis, max_tokens: int, length_penalty: float) -> float:
+    """Return the score by the formula: `end` counts unless the sequence was cut."""
+    length = min(len(hypothesis.tokens) + 1, max_tokens)
+    return hypothesis.log_probability / length**length_penalty
+
+
+def best_of(
+    hypotheses: Iterable[TokenHypothesis], max_tokens: int, length_penalty: float, nbest: int
+) -> list[TokenHypothesis]:
+    return sorted(hypotheses, key=lambda best: -score_of(best, max_tokens, length_penalty))[:nbest]
+
+
+def search_beam(
+    stepper: Stepper[Any],
+    prompts: tuple[Tensor, Tensor],
+    end: int,
+    max_tokens: int,
+    *,
+    beam: int = 300,
+    length_penalty: float = 0.0,
+    nbest: int = 3,
+    early_stopping: bool = False,
+) -> list[list[TokenHypothesis]]:
+    return beam_search(
+        stepper,
+        *prompts,
+        beam=beam,
+        length_penalty=length_penalty,
+        early_stopping=early_stopping,
+        end=end,
+        max_tokens=max_tokens,
+        nbest=nbest,
+    )
 
 
 def with_end(hypothesis: TokenHypothesis, end: int, max_tokens: int) -> list[int]:

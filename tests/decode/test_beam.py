@@ -5,20 +5,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_steppers import Tables, assert_equal_hypotheses, numbered
+from small_steppers import Tables, assert_equal_hypotheses, best_of, numbered, search_beam
 from torch import Tensor
 
-from harken.decode.beam import beam_search
 from harken.decode.stepper import TokenHypothesis
 
 penalties = st.sampled_from([0.0, 0.6, 1.0, 2.0])
 strengths = st.sampled_from([0.3, 1.5, 5.0])
-
-
-def score(hypothesis: TokenHypothesis, max_tokens: int, length_penalty: float) -> float:
-    """Return the score by the formula: `end` counts unless the sequence was cut."""
-    length = min(len(hypothesis.tokens) + 1, max_tokens)
-    return hypothesis.log_probability / length**length_penalty
 
 
 def search_tables(
@@ -29,25 +22,16 @@ def search_tables(
     nbest: int,
     early_stopping: bool = False,
 ) -> list[list[TokenHypothesis]]:
-    return beam_search(
+    return search_beam(
         tables,
-        *numbered(len(tables.scores)),
+        numbered(len(tables.scores)),
+        end,
+        tables.max_tokens,
         beam=beam,
         length_penalty=length_penalty,
-        early_stopping=early_stopping,
-        end=end,
-        max_tokens=tables.max_tokens,
         nbest=nbest,
+        early_stopping=early_stopping,
     )
-
-
-def exhaustive(
-    tables: Tables, prompt: int, end: int, length_penalty: float, nbest: int
-) -> list[TokenHypothesis]:
-    every = tables.sequences(prompt, end)
-    return sorted(
-        every, key=lambda hypothesis: -score(hypothesis, tables.max_tokens, length_penalty)
-    )[:nbest]
 
 
 def reference_beam(
@@ -83,9 +67,7 @@ def reference_beam(
         live = [hypothesis for hypothesis in candidates if hypothesis.tokens[-1] != end][:beam]
         if early_stopping and len(finished) >= beam:
             break
-    return sorted(
-        finished, key=lambda hypothesis: -score(hypothesis, tables.max_tokens, length_penalty)
-    )[:nbest]
+    return best_of(finished, tables.max_tokens, length_penalty, nbest)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 4), penalties, strengths, st.data())
@@ -103,7 +85,8 @@ def test_wide_beam_is_an_exhaustive_search(
     nbest = data.draw(st.integers(1, beam), label="nbest")
     tables = Tables(2, vocabulary, max_tokens, seed=seed, strength=strength)
     for prompt, ours in enumerate(search_tables(tables, beam, end, length_penalty, nbest)):
-        assert_equal_hypotheses(ours, exhaustive(tables, prompt, end, length_penalty, nbest))
+        every = tables.sequences(prompt, end)
+        assert_equal_hypotheses(ours, best_of(every, max_tokens, length_penalty, nbest))
 
 
 @pytest.mark.parametrize("early_stopping", [False, True])
@@ -166,17 +149,6 @@ SHARES = {"after": [0.30, 0.60, 0.10], "after1": [0.25, 0.45, 0.30], "after11": 
 
 
 @pytest.mark.parametrize(
-    ("length_penalty", "best", "probability"),
-    [(0.0, [], 0.30), (1.0, [1, 1], 0.6 * 0.45 * 0.7)],
-)
-def test_length_penalty_by_hand(length_penalty: float, best: list[int], probability: float) -> None:
-    """Compare log .3 / 1 = -1.20 with log .189 / 3 = -0.56; without penalty -1.20 with -1.67."""
-    ((best_found,),) = search_tables(table_of(3, **SHARES), 2, 0, length_penalty, 1)
-    assert best_found.tokens == best
-    assert math.exp(best_found.log_probability) == pytest.approx(probability, abs=1e-12)
-
-
-@pytest.mark.parametrize(
     ("length_penalty", "first", "steps"),
     [
         (0.0, [0.5, 0.4, 0.1], 0),  # no live hypothesis is more probable than .5
@@ -204,14 +176,6 @@ def test_finished_rows_leave_the_batch() -> None:
         assert_equal_hypotheses(
             hypotheses[prompt], reference_beam(tables, prompt, 2, 0, 0.0, 1, False)
         )
-
-
-def test_returns_fewer_if_there_are_no_more() -> None:
-    tables = Tables(2, 2, 3, seed=5)
-    hypotheses = search_tables(tables, 7, 1, 1.0, 7)
-    assert [sorted(len(hypothesis.tokens) for hypothesis in row) for row in hypotheses] == [
-        [0, 1, 2, 3]
-    ] * 2
 
 
 def test_ties_are_ordered_deterministically() -> None:

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.decode.ctc import Span, best_paths, blank_padding, read_path
+from harken.decode.ctc import best_paths, blank_padding, read_path
 from small_ctc import (
     collapse,
     every_path,
@@ -28,14 +28,6 @@ def test_best_path_is_the_most_probable_of_all(
     assert path.log_probability == pytest.approx(max(paths.values()), abs=1e-12)
     if strength > 0:
         assert tuple(path.tokens) == collapse(max(paths, key=lambda symbols: paths[symbols]), blank)
-
-
-def test_read_path_by_hand() -> None:
-    path = read_path([0, 3, 3, 0, 3, 5, 5, 5, 4, 0], -1.5, blank=0)
-    assert path.tokens == [3, 3, 5, 4]
-    assert path.spans == [Span(1, 3), Span(4, 5), Span(5, 8), Span(8, 9)]
-    assert path.log_probability == -1.5
-    assert read_path([], 0.0, blank=0).tokens == read_path([7, 7], 0.0, blank=7).tokens == []
 
 
 @given(st.lists(st.integers(0, 3), max_size=9), st.integers(0, 3))

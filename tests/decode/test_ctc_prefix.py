@@ -100,15 +100,6 @@ def test_batch_equals_single_rows(seed: int, lengths: list[int]) -> None:
         )
 
 
-def test_finds_a_better_text_than_the_best_path() -> None:
-    """Two frames with P(a) = .4 and P(blank) = .6: P(\"\") = .36, P(a) = .16 + 2 * .24 = .64."""
-    logs = torch.tensor([[[0.6, 0.4], [0.6, 0.4]]], dtype=torch.float64).log()
-    ((best, other),) = search_all(logs, 0, 2, 2)
-    assert (best.tokens, other.tokens) == ([1], [])
-    assert math.exp(best.log_probability) == pytest.approx(0.64)
-    assert math.exp(other.log_probability) == pytest.approx(0.36)
-
-
 def test_many_frames_do_not_underflow() -> None:
     """The result is far below the smallest float and below PyTorch's exact value."""
     logs = random_logs(1, 997, 13, seed=2)

@@ -6,10 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_steppers import numbered
+from small_steppers import numbered, search_beam
 from torch import Tensor
 
-from harken.decode.beam import beam_search
 from harken.decode.ctc_prefix import CTCPrefixScorer
 from harken.decode.sampling import greedy_search
 from harken.models.ctc import ctc_loss
@@ -68,20 +67,6 @@ def test_scores_are_conditional_probabilities(
         if blank != end:
             assert shares[blank] == 0.0
         assert math.fsum(shares) == pytest.approx(1.0, abs=1e-9)
-
-
-def test_end_is_scored_by_the_whole_text() -> None:
-    """In two frames only 'a' begins with 'a'; in four frames also 'aa', which needs three."""
-    two = torch.tensor([[[0.6, 0.4]] * 2], dtype=torch.float64).log()
-    assert scores_after(stepper_of(two, 0, 0), 1, (1,)).exp().tolist() == [
-        pytest.approx([1.0, 0.0])
-    ]
-    four = torch.tensor([[[0.6, 0.4]] * 4], dtype=torch.float64).log()
-    scored = every_text(four[0], 0)
-    whole, prefix = math.exp(scored[1,].log_probability), 1 - math.exp(scored[()].log_probability)
-    assert whole < prefix - 0.1
-    share = scores_after(stepper_of(four, 0, 0), 1, (1,))[0, 0].exp().item()
-    assert share == pytest.approx(whole / prefix, abs=1e-12)
 
 
 @given(seeds, st.lists(st.integers(1, 10), max_size=6))
@@ -164,16 +149,7 @@ def test_reordered_rows_continue_as_alone() -> None:
 @settings(max_examples=20)
 def test_wide_beam_finds_the_most_probable_texts(seed: int, strength: float, frames: int) -> None:
     logs = random_logs(2, frames, 3, seed, strength)
-    results = beam_search(
-        stepper_of(logs, 0, 0),
-        *numbered(2),
-        beam=64,
-        length_penalty=0.0,
-        early_stopping=False,
-        end=0,
-        max_tokens=frames + 1,
-        nbest=3,
-    )
+    results = search_beam(stepper_of(logs, 0, 0), numbered(2), 0, frames + 1, beam=64)
     for row, ours in zip(logs, results, strict=True):
         scored = every_text(row, 0)
         expected = sorted((entry.log_probability for entry in scored.values()), reverse=True)[:3]

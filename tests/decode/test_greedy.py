@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_steppers import Tables, assert_equal_hypotheses, numbered, padded, rescored, with_end
+from small_steppers import assert_equal_hypotheses, numbered, padded, rescored, with_end
 from torch import Tensor
 
 from harken.decode.sampling import greedy_search
@@ -88,63 +88,37 @@ class Script:
         return state[0][rows], state[1]
 
 
-def run_script(script: Script, max_tokens: int) -> tuple[list[list[int]], list[float]]:
-    hypotheses = greedy_search(script, *numbered(len(script.lines)), end=END, max_tokens=max_tokens)
-    tokens = [list(hypothesis.tokens) for hypothesis in hypotheses]
-    return tokens, [math.exp(hypothesis.log_probability) for hypothesis in hypotheses]
-
-
-def test_ends_and_cuts_by_hand() -> None:
-    script = Script([[END, 9, 9, 9], [4, END, 9, 9], [4, 5, 6, END], [4, 5, 6, 8]], confidence=0.9)
-    tokens, probability = run_script(script, max_tokens=4)
-    assert tokens == [[], [4], [4, 5, 6], [4, 5, 6, 8]]
-    counted = [1, 2, 4, 4]  # with `end` if it was generated
-    assert probability == pytest.approx([0.9**steps for steps in counted], abs=1e-12)
-
-
-def test_max_tokens_cuts_before_the_end() -> None:
-    tokens, probability = run_script(
-        Script([[4, 5, END], [END, 9, 9]], confidence=0.5), max_tokens=2
-    )
-    assert tokens == [[4, 5], []]
-    assert probability == pytest.approx([0.25, 0.5], abs=1e-12)
-
-
-@pytest.mark.parametrize(("first", "tokens"), [(4, [4]), (END, [])])
-def test_single_token_needs_no_step(first: int, tokens: list[int]) -> None:
-    script = Script([[first]], confidence=0.5)
-    assert run_script(script, max_tokens=1) == ([tokens], [pytest.approx(0.5, abs=1e-12)])
-    assert script.inputs == []
-
-
-def test_no_step_after_every_row_has_ended() -> None:
-    script = Script([[4, END, 9], [END, 9, 9]], confidence=0.5)
-    assert run_script(script, max_tokens=3)[0] == [[4], []]
-    assert script.inputs == [[4]]
-
-
-def test_finished_rows_leave_the_batch() -> None:
-    """One finished row of five is too few to copy the state, two are enough."""
-    script = Script(
-        [[4, 4, END, 9], [END, 9, 9, 9], [5] * 4, [6, END, 9, 9], [7] * 4], confidence=0.7
-    )
-    tokens, probability = run_script(script, max_tokens=4)
-    assert tokens == [[4, 4], [], [5] * 4, [6], [7] * 4]
-    assert script.inputs == [[4, END, 5, 6, 7], [4, 5, 7], [5, 7]]
-    assert probability == pytest.approx([0.7**n for n in (3, 1, 4, 2, 4)], abs=1e-12)
-
-
-def test_takes_the_most_probable_token() -> None:
-    tables = Tables(17, 5, 4, seed=2)
-    for prompt, hypothesis in enumerate(greedy_search(tables, *numbered(17), end=0, max_tokens=4)):
-        tokens: tuple[int, ...] = ()
-        while len(tokens) < 4:
-            best = max(range(5), key=lambda token: tables.log(prompt, tokens, token))
-            if best == 0:
-                break
-            tokens += (best,)
-        assert tuple(hypothesis.tokens) == tokens
-    assert tables.batch_sizes[-1] < 17
+@pytest.mark.parametrize(
+    ("lines", "max_tokens", "inputs"),
+    [
+        (
+            [[END, 9, 9, 9], [4, END, 9, 9], [4, 5, 6, END], [4, 5, 6, 8]],
+            4,
+            [[4] * 3, [5] * 2, [6] * 2],
+        ),
+        ([[4, 5, END], [END, 9, 9]], 2, [[4]]),  # cut before the end
+        ([[4]], 1, []),
+        ([[END]], 1, []),
+        ([[4, END, 9], [END, 9, 9]], 3, [[4]]),  # no step after every row has ended
+        # One finished row of five is too few to copy the state, two are enough.
+        (
+            [[4, 4, END, 9], [END, 9, 9, 9], [5] * 4, [6, END, 9, 9], [7] * 4],
+            4,
+            [[4, END, 5, 6, 7], [4, 5, 7], [5, 7]],
+        ),
+    ],
+)
+def test_ended_and_cut_rows(
+    lines: list[list[int]], max_tokens: int, inputs: list[list[int]]
+) -> None:
+    script = Script(lines, confidence=0.7)
+    hypotheses = greedy_search(script, *numbered(len(lines)), end=END, max_tokens=max_tokens)
+    for line, hypothesis in zip(lines, hypotheses, strict=True):
+        expected = line[: line.index(END)] if END in line[:max_tokens] else line[:max_tokens]
+        assert list(hypothesis.tokens) == expected
+        steps = len(with_end(hypothesis, END, max_tokens))  # `end` counts if it was generated
+        assert math.exp(hypothesis.log_probability) == pytest.approx(0.7**steps, abs=1e-12)
+    assert script.inputs == inputs
 
 
 def test_uses_the_last_position() -> None:

@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 from small_steppers import (
     Tables,
     assert_equal_hypotheses,
+    best_of,
     numbered,
     padded,
     ragged_prompts,
+    search_beam,
     with_end,
 )
 from test_search import END_WITH_MEMORY, MAX_TOKENS, forced, translator
 from torch import Tensor
 
-from harken.decode.beam import beam_search
 from harken.decode.ctc_prefix import CTCPrefixScorer
 from harken.decode.joint import JointScorer
-from harken.decode.sampling import greedy_search
 from harken.decode.search import SearchConfig, generate
-from harken.decode.stepper import Seq2SeqStepper, Stepper, TokenHypothesis
+from harken.decode.stepper import Seq2SeqStepper, TokenHypothesis
 from harken.models.ctc import ctc_loss
 from small_ctc import every_text, lengths_present, random_logs, seeds
 from small_models import VOCABULARY
@@ -36,28 +36,6 @@ def joint_scorer(
 ) -> JointScorer:
     ctc = CTCPrefixScorer(logs, present, blank=blank, end=end)
     return JointScorer(tables, ctc, weight)
-
-
-def search_beam(
-    stepper: Stepper[object],
-    prompts: tuple[Tensor, Tensor],
-    end: int,
-    max_tokens: int,
-    *,
-    beam: int = 300,
-    length_penalty: float = 0.0,
-    nbest: int = 3,
-) -> list[list[TokenHypothesis]]:
-    return beam_search(
-        stepper,
-        *prompts,
-        beam=beam,
-        length_penalty=length_penalty,
-        early_stopping=False,
-        end=end,
-        max_tokens=max_tokens,
-        nbest=nbest,
-    )
 
 
 def ranked(
@@ -79,12 +57,6 @@ def ranked(
         parts = [(1 - weight, hypothesis.log_probability), (weight, math.log(chance or 1e-300))]
         if weight == 0 or chance > 0:
             yield TokenHypothesis(text, sum(share * log for share, log in parts if share))
-
-
-def score(hypothesis: TokenHypothesis, max_tokens: int, length_penalty: float) -> float:
-    return (
-        hypothesis.log_probability / min(len(hypothesis.tokens) + 1, max_tokens) ** length_penalty
-    )
 
 
 @given(
@@ -109,10 +81,7 @@ def test_wide_beam_ranks_by_the_weighted_sum(
     results = search_beam(stepper, numbered(2), end, max_tokens, length_penalty=length_penalty)
     for row, ours in enumerate(results):
         every = ranked(tables, row, logs[row, : lengths[row]], weight, blank, end)
-        expected = sorted(
-            every, key=lambda hypothesis: -score(hypothesis, max_tokens, length_penalty)
-        )[:3]
-        assert_equal_hypotheses(ours, expected, 1e-9)
+        assert_equal_hypotheses(ours, best_of(every, max_tokens, length_penalty, 3), 1e-9)
 
 
 @given(seeds, st.integers(0, 6), st.integers(1, 4))
@@ -191,18 +160,3 @@ def test_real_decoder_is_scored_by_both(decoder: str, search: SearchConfig) -> N
         loss = ctc_loss(logs[own].clone(), present[own], text, written, blank=end).item()
         assert hypothesis.log_probability == pytest.approx(0.6 * attention - 0.4 * loss, abs=1e-9)
     assert ended > 6
-
-
-def test_greedy_takes_the_best_weighted_sum() -> None:
-    tables, logs = Tables(3, 5, 4, seed=7), random_logs(3, 6, 5, seed=8)
-    present = torch.ones(3, 6).bool()
-    ctc = CTCPrefixScorer(logs, present, blank=0, end=0)
-    scores, _ = ctc.prefill(*numbered(3))
-    first = 0.5 * tables.log_probs(tables.scores[:, 0]) + 0.5 * scores
-    results = greedy_search(
-        joint_scorer(tables, logs, present, 0.5, 0, 0), *numbered(3), end=0, max_tokens=1
-    )
-    assert [hypothesis.log_probability for hypothesis in results] == pytest.approx(
-        first.amax(dim=1).tolist()
-    )
-    assert first.exp().sum(dim=1).max() < 0.99, "the weighted sum is not normalized"

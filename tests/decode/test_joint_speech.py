@@ -24,6 +24,7 @@ from harken.layers.recurrent import GRUConfig
 from harken.models.decoders import TransformerDecoderConfig
 from harken.models.recognizer import BLANK, EncoderOutput, RecognizerConfig, SpeechRecognizer
 from small_ctc import every_text
+from small_layers import randomized
 
 VOCABULARY, FEATURES, END, MAX_TOKENS = 7, 11, 3, 5
 DECODER = TransformerDecoderConfig(
@@ -39,11 +40,8 @@ BOTH = RecognizerConfig(
 
 
 def build(config: RecognizerConfig) -> SpeechRecognizer:
-    model = config.build(VOCABULARY, FEATURES, 10.0, seed=5)
     torch.manual_seed(2)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    return model.double().eval()
+    return randomized(config.build(VOCABULARY, FEATURES, 10.0, seed=5), std=0.5)
 
 
 def encoded(model: SpeechRecognizer) -> EncoderOutput:

@@ -13,13 +13,13 @@ from small_steppers import (
     padded,
     ragged_prompts,
     rescored,
+    search_beam,
     with_end,
 )
 from torch import Tensor
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import RotaryConfig
-from harken.decode.beam import beam_search
 from harken.decode.sampling import greedy_search
 from harken.decode.search import SearchConfig, TokenHypothesis, generate
 from harken.decode.stepper import LMStepper, Seq2SeqStepper, Stepper
@@ -199,16 +199,8 @@ def test_config_selects_the_search() -> None:
         return generate(tables, *prompts, search=search, end=0, max_tokens=4, nbest=nbest)
 
     def by_beam(beam: int, length_penalty: float, nbest: int) -> list[list[TokenHypothesis]]:
-        return beam_search(
-            tables,
-            *prompts,
-            beam=beam,
-            length_penalty=length_penalty,
-            early_stopping=True,
-            end=0,
-            max_tokens=4,
-            nbest=nbest,
-        )
+        sizes = {"beam": beam, "length_penalty": length_penalty, "nbest": nbest}
+        return search_beam(tables, prompts, 0, 4, **sizes, early_stopping=True)
 
     greedy = [[best] for best in greedy_search(tables, *prompts, end=0, max_tokens=4)]
     assert run(SearchConfig()) == greedy

@@ -48,22 +48,6 @@ def test_attention_is_half_at_the_half_width(width: float, sharpness: float) -> 
             assert ratio == pytest.approx(math.exp(-sharpness * drop), rel=1e-9)
 
 
-def test_sharpening_narrows_the_band() -> None:
-    widths = [
-        band_shape(
-            BandPlan(
-                basis=Sinusoids(width=62),
-                offset=9,
-                band=16.0,
-                sharpness=sharpness,
-                length=101,
-            )
-        ).half_width
-        for sharpness in (0.5, 1.0, 2.0, 8.0)
-    ]
-    assert None not in widths and widths == sorted(widths, reverse=True)
-
-
 def test_a_flat_head_has_no_half_width() -> None:
     plan = BandPlan(basis=Sinusoids(width=6), offset=1, band=3.0, sharpness=0.1, length=11)
     assert band_shape(plan).half_width is None

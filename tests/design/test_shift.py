@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harken.attention.sinusoids import Sinusoids
 from harken.design.designs import check, design_shift
-from harken.design.head import attention, concatenated_subspaces, shared_subspaces
+from harken.design.head import attention, shared_subspaces
 from harken.design.shift import (
     ShiftPlan,
     largest_length,
@@ -139,19 +139,6 @@ def test_a_fourier_basis_is_limited_by_its_span() -> None:
         solve(replace(plan, length=48))
     # After two spans every sinusoid repeats: no sharpness distinguishes the two keys.
     assert reference_attention(replace(plan, length=103), 1e4, tuple(range(11))) < 0.51
-
-
-def test_content_is_copied_into_the_scratch() -> None:
-    plan = ShiftPlan(basis=Sinusoids(width=22), offset=2, length=13, tolerance=1e-5)
-    subspaces = concatenated_subspaces(content=5, position=22, scratch=5)
-    head = shift(plan, subspaces)
-    tokens = torch.zeros(13, 32, dtype=torch.float64)
-    tokens[:, :5] = torch.randn(13, 5, dtype=torch.float64)
-    tokens[:, 5:27] = plan.basis.vectors(13)
-    assert head.values is not None and head.output is not None
-    copied = attention(head, tokens) @ (tokens @ head.values.T) @ head.output.T
-    assert not copied[:, :27].any()
-    torch.testing.assert_close(copied[2:, 27:], tokens[:-2, :5], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,23 @@
-import math
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 
-from harken.attention.masks import NO_MASK, build_mask, padding_mask
+from harken.attention.masks import NO_MASK, padding_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.scores import ScaledConfig, TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.conformer import ConformerBlock, ConformerEncoderConfig, MaskedBatchNorm
 from harken.layers.feedforward import FeedForwardConfig
+from small_ctc import lengths_present
+from small_layers import causal_context, context_of, randomized
 
 BATCH, TIME, WIDTH, HEADS, INNER, KERNEL = 3, 11, 14, 2, 17, 5
 LENGTHS = [11, 6, 1]
+PRESENT = lengths_present(LENGTHS, TIME)
 
 
 def built(norm: str = "batch", dropout: float = 0.0, score: Any = None) -> ConformerBlock:
@@ -27,12 +29,11 @@ def built(norm: str = "batch", dropout: float = 0.0, score: Any = None) -> Confo
         convolution_norm=norm,
         dropout=dropout,
     )
-    return stirred(ConformerBlock(config, WIDTH)).double().eval()
+    return stirred(ConformerBlock(config, WIDTH))
 
 
 def stirred(module: Any) -> Any:
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, mean=0.1, std=0.4)
+    module = randomized(module, std=0.4, mean=0.1)
     for name, buffer in module.named_buffers():
         if name.endswith("running_mean"):
             buffer.normal_()
@@ -42,22 +43,18 @@ def stirred(module: Any) -> Any:
 
 
 def among(present: Tensor | None, time: int = TIME) -> AttentionContext:
-    slots = torch.arange(time)[None]
-    mask = NO_MASK if present is None else padding_mask(present)
-    return AttentionContext(mask=mask, query_positions=slots, key_positions=slots)
+    return context_of(NO_MASK if present is None else padding_mask(present), time)
 
 
 def some_frames() -> Tensor:
     return torch.randn(BATCH, TIME, WIDTH, dtype=torch.float64)
 
 
-def up_to(lengths: list[int], time: int = TIME) -> Tensor:
-    return torch.arange(time) < torch.tensor(lengths)[:, None]
-
-
-def wave(distance: int) -> list[float]:
-    angles = [distance * 10000.0 ** (-(index - index % 2) / WIDTH) for index in range(WIDTH)]
-    return [math.cos(a) if index % 2 else math.sin(a) for index, a in enumerate(angles)]
+def waves(length: int) -> Tensor:
+    """Sinusoids of the distances from `length` - 1 to 1 - `length`, in float64."""
+    index, distances = torch.arange(WIDTH), torch.arange(length - 1, -length, -1).double()
+    angles = distances[:, None] * 10000.0 ** (-(index - index % 2).double() / WIDTH)
+    return torch.where(index % 2 == 1, angles.cos(), angles.sin())[None]
 
 
 def hugging_faces(ours: ConformerBlock) -> Any:
@@ -109,28 +106,18 @@ def hugging_faces(ours: ConformerBlock) -> Any:
 
 @torch.no_grad()
 def test_agrees_with_hugging_face() -> None:
+    """On full rows, and on each row of a padded batch."""
     ours, inputs = built(), some_frames()
     theirs, encoding = hugging_faces(ours)
-    # Theirs are in float32, so the same waves are made here; that they are the same comes after.
-    waves = torch.tensor(
-        [[wave(distance) for distance in range(TIME - 1, -TIME, -1)]], dtype=torch.float64
-    )
-    expected = theirs(inputs, relative_position_embeddings=waves)
+    # Their own waves are float32.
+    assert_close(encoding(inputs.float()).double(), waves(TIME), rtol=0, atol=1e-5)
+    expected = theirs(inputs, relative_position_embeddings=waves(TIME))
     assert_close(ours(inputs, among(None)), expected, rtol=0, atol=1e-10)
-    assert_close(encoding(inputs.float()).double(), waves, rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
-def test_agrees_with_hugging_face_on_each_row_of_a_padded_batch() -> None:
-    ours, inputs, present = built(), some_frames(), up_to(LENGTHS)
-    theirs, _ = hugging_faces(ours)
-    output = ours(inputs, among(present), present)
+    output = ours(inputs, among(PRESENT), PRESENT)
     for row, length in enumerate(LENGTHS):
-        waves = torch.tensor(
-            [[wave(distance) for distance in range(length - 1, -length, -1)]], dtype=torch.float64
-        )
-        alone = theirs(inputs[row : row + 1, :length], relative_position_embeddings=waves)
-        assert_close(output[row, :length], alone[0], rtol=0, atol=1e-10)
+        own = inputs[row : row + 1, :length]
+        (alone,) = theirs(own, relative_position_embeddings=waves(length))
+        assert_close(output[row, :length], alone, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("score", [TransformerXLConfig(), ScaledConfig()])
@@ -138,14 +125,14 @@ def test_agrees_with_hugging_face_on_each_row_of_a_padded_batch() -> None:
 @pytest.mark.parametrize("training", [False, True])
 def test_padding_changes_nothing(norm: str, score: Any, training: bool) -> None:
     """Neither outputs, nor gradients, nor what the norm remembers of a batch."""
-    present, inputs = up_to(LENGTHS), some_frames()
-    noise = torch.where(present[..., None], inputs, 100 * torch.randn_like(inputs))
+    inputs = some_frames()
+    noise = torch.where(PRESENT[..., None], inputs, 100 * torch.randn_like(inputs))
     longer = F.pad(noise, (0, 0, 0, 4), value=7.0)
-    still = F.pad(present, (0, 4))
+    still = F.pad(PRESENT, (0, 4))
     results = []
     block = built(norm, score=score)
     state = {name: value.clone() for name, value in block.state_dict().items()}
-    for frames, seen in ((inputs, present), (longer, still)):
+    for frames, seen in ((inputs, PRESENT), (longer, still)):
         block.load_state_dict(state)
         block.train(training).zero_grad()
         output = block(frames, among(seen, frames.shape[1]), seen)[seen]
@@ -158,8 +145,8 @@ def test_padding_changes_nothing(norm: str, score: Any, training: bool) -> None:
 @torch.no_grad()
 def test_the_convolution_part_by_the_formula() -> None:
     part = built("layer").convolution
-    inputs, present = some_frames(), up_to(LENGTHS)
-    ours = part(inputs, present)
+    inputs = some_frames()
+    ours = part(inputs, PRESENT)
     kernel, norm = part.depthwise.weight[:, 0, :, 0], part.norm
     for row, length in enumerate(LENGTHS):
         wide = inputs[row, :length] @ part.up_proj.weight.T
@@ -176,15 +163,15 @@ def test_the_convolution_part_by_the_formula() -> None:
 
 
 def test_batch_norm_ignores_padding() -> None:
-    norm = stirred(MaskedBatchNorm(WIDTH)).double().train()
+    norm = stirred(MaskedBatchNorm(WIDTH)).train()
     before = norm.running_mean.clone(), norm.running_var.clone()
-    inputs, present = some_frames(), up_to(LENGTHS)
-    output = norm(inputs, present)
+    inputs = some_frames()
+    output = norm(inputs, PRESENT)
     frames = torch.cat([inputs[row, :length] for row, length in enumerate(LENGTHS)])
     mean, variance = frames.mean(dim=0), frames.var(dim=0, unbiased=False)
     expected = (frames - mean) / (variance + 1e-5).sqrt() * norm.weight + norm.bias
-    assert_close(output[present], expected, rtol=0, atol=1e-12)
-    assert (output[~present] == 0).all()
+    assert_close(output[PRESENT], expected, rtol=0, atol=1e-12)
+    assert (output[~PRESENT] == 0).all()
     unbiased = frames.var(dim=0, unbiased=True)
     assert_close(norm.running_mean, 0.9 * before[0] + 0.1 * mean, rtol=0, atol=1e-12)
     assert_close(norm.running_var, 0.9 * before[1] + 0.1 * unbiased, rtol=0, atol=1e-12)
@@ -192,7 +179,7 @@ def test_batch_norm_ignores_padding() -> None:
 
 @pytest.mark.parametrize("present", [None, torch.tensor([[True, False, False]])])
 def test_batch_of_one_frame_uses_running_statistics(present: Tensor | None) -> None:
-    norm = stirred(MaskedBatchNorm(WIDTH)).double()
+    norm = stirred(MaskedBatchNorm(WIDTH))
     state = {name: value.clone() for name, value in norm.state_dict().items()}
     inputs = torch.randn(1, 1 if present is None else 3, WIDTH, dtype=torch.float64)
     training, later = norm.train()(inputs, present), norm.eval()(inputs, present)
@@ -201,30 +188,28 @@ def test_batch_of_one_frame_uses_running_statistics(present: Tensor | None) -> N
 
 
 def test_gradients_reach_every_weight() -> None:
-    block, inputs, present = built().train(), some_frames().requires_grad_(), up_to(LENGTHS)
-    block(inputs, among(present), present)[present].sin().sum().backward()
+    block, inputs = built().train(), some_frames().requires_grad_()
+    block(inputs, among(PRESENT), PRESENT)[PRESENT].sin().sum().backward()
     for name, parameter in block.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
         assert parameter.grad.abs().max() > 1e-8 or name == "attention.score.k_proj.bias", name
     assert inputs.grad is not None and inputs.grad.isfinite().all()
-    assert (inputs.grad[~present] == 0).all() and (inputs.grad[present] != 0).all()
+    assert (inputs.grad[~PRESENT] == 0).all() and (inputs.grad[PRESENT] != 0).all()
 
 
 def test_attention_is_recorded() -> None:
-    block, present = built(), up_to(LENGTHS)
+    block = built()
     with record(block) as seen:
-        block(some_frames(), among(present), present)
+        block(some_frames(), among(PRESENT), PRESENT)
     weights = seen[0].weights
     assert [call.name for call in seen] == ["attention"]
     assert weights.shape == (BATCH, HEADS, TIME, TIME)
     assert_close(weights.sum(dim=-1), torch.ones(BATCH, HEADS, TIME).double())
-    assert (weights.movedim(-1, 1)[~present] == 0).all()
+    assert (weights.movedim(-1, 1)[~PRESENT] == 0).all()
 
 
 def test_mask_restricts_attention_but_not_the_kernel() -> None:
-    block, inputs, slots = built("layer"), some_frames(), torch.arange(TIME)[None]
-    causal = build_mask("causal", slots, slots)
-    context = AttentionContext(mask=causal, query_positions=slots, key_positions=slots)
+    block, inputs, context = built("layer"), some_frames(), causal_context(0, TIME)
     other = inputs.clone()
     other[:, 8] += torch.randn(WIDTH)
     moved = (block(other, context) - block(inputs, context)).abs().amax(dim=(0, 2))

@@ -18,6 +18,8 @@ from harken.layers.convolution import (
     ConvPyramidConfig,
     GatedConvolutionConfig,
 )
+from small_ctc import lengths_present
+from small_layers import randomized
 
 BATCH, TIME, WIDTH = 2, 13, 5
 CAUSAL = {
@@ -48,18 +50,11 @@ SIGMAS = {
 
 
 def drawn(config: Any, width: int = WIDTH) -> Any:
-    module = config.build(width).double()
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return module
+    return randomized(config.build(width), std=0.4)
 
 
 def some_inputs(batch: int = BATCH, time: int = TIME) -> Tensor:
     return torch.randn(batch, time, WIDTH, dtype=torch.float64)
-
-
-def up_to(lengths: list[int], time: int) -> Tensor:
-    return torch.arange(time) < torch.tensor(lengths)[:, None]
 
 
 def assert_same(ours: Any, theirs: Any, tolerance: float = 1e-12) -> None:
@@ -86,11 +81,11 @@ def windowed(weight: Tensor, row: Tensor, center: int, lowest: int, dilation: in
     [(2, 0, "relu"), (3, -1, "tanh"), (4, -1, "gelu"), (5, -2, "relu")],
 )
 @torch.no_grad()
-def test_downsampling_by_the_formula(kernel: int, lowest: int, sigma: Any, time: int) -> None:
-    layers = 3
-    down = drawn(ConvPyramidConfig(layers=layers, kernel=kernel, activation=sigma)).down
-    levels = down(some_inputs(time=time))
-    assert len(levels) == layers + 1
+def test_pyramid_by_the_formula(kernel: int, lowest: int, sigma: Any, time: int) -> None:
+    cnn = drawn(ConvPyramidConfig(layers=3, kernel=kernel, activation=sigma))
+    down, inputs = cnn.down, some_inputs(time=time)
+    levels = down(inputs)
+    assert len(levels) == 4
     for below, above, weights, threshold in zip(
         levels, levels[1:], down.kernels, down.thresholds, strict=False
     ):
@@ -99,18 +94,6 @@ def test_downsampling_by_the_formula(kernel: int, lowest: int, sigma: Any, time:
             for t in range(above.shape[1]):
                 read = windowed(weights.weight, below[b], 2 * t, lowest)
                 assert_same(above[b, t], bent(sigma, read - threshold))
-
-
-@pytest.mark.parametrize("time", [1, 2, 7, 8])
-@pytest.mark.parametrize(
-    ("kernel", "lowest", "sigma"),
-    [(2, 0, "relu"), (3, -1, "tanh"), (4, -1, "gelu"), (5, -2, "relu")],
-)
-@torch.no_grad()
-def test_upsampling_by_the_formula(kernel: int, lowest: int, sigma: Any, time: int) -> None:
-    cnn = drawn(ConvPyramidConfig(layers=3, kernel=kernel, activation=sigma))
-    inputs = some_inputs(time=time)
-    levels = cnn.down(inputs)
     merged = levels[-1]
     for depth in (2, 1, 0):
         below = torch.empty_like(levels[depth])
@@ -182,14 +165,6 @@ def test_gated_agrees_with_pytorch_in_gradients() -> None:
 
 
 @every_kind
-@torch.no_grad()
-def test_length_is_preserved(kind: str) -> None:
-    module = drawn(ALL[kind])
-    for time in range(1, TIME):
-        assert module(some_inputs(time=time)).shape == (BATCH, time, WIDTH)
-
-
-@every_kind
 def test_padding_changes_nothing(kind: str) -> None:
     module = drawn(ALL[kind])
 
@@ -197,7 +172,7 @@ def test_padding_changes_nothing(kind: str) -> None:
     @few
     def holds(seed: int, lengths: list[int]) -> None:
         torch.manual_seed(seed)
-        inputs, present = some_inputs(len(lengths)), up_to(lengths, TIME)
+        inputs, present = some_inputs(len(lengths)), lengths_present(lengths, TIME)
         outputs = module(inputs, present)
         assert torch.equal(outputs[~present], torch.zeros_like(outputs[~present]))
         alone = [module(inputs[row : row + 1, :length])[0] for row, length in enumerate(lengths)]
@@ -215,7 +190,7 @@ def test_padding_changes_nothing(kind: str) -> None:
 @every_kind
 def test_values_at_padding_are_ignored(kind: str) -> None:
     module, inputs = drawn(ALL[kind]), some_inputs()
-    present = up_to([TIME, 6], TIME)
+    present = lengths_present([TIME, 6], TIME)
     spoilt = inputs.masked_fill(~present[..., None], float("nan")).requires_grad_()
     outputs = module(spoilt, present)
     assert torch.equal(outputs, module(inputs, present))
@@ -271,8 +246,8 @@ def test_chunks_equal_the_whole_row(kind: str) -> None:
 def test_rows_of_different_lengths_continue(kind: str) -> None:
     module: Convolutions = drawn(ALL[kind])
     inputs, later = some_inputs(3), some_inputs(3, 4)
-    _, state = module.step(inputs, up_to([TIME, 2, 5], TIME), module.init_state(3))
-    outputs, last = module.step(later, up_to([4, 3, 0], 4), state)
+    _, state = module.step(inputs, lengths_present([TIME, 2, 5], TIME), module.init_state(3))
+    outputs, last = module.step(later, lengths_present([4, 3, 0], 4), state)
     for row, (early, late) in enumerate([(TIME, 4), (2, 3), (5, 0)]):
         joined = torch.cat((inputs[row, :early], later[row, :late]))[None]
         assert_same(outputs[row, :late], module(joined)[0, early:])
@@ -293,7 +268,9 @@ def test_invalid_states_are_rejected() -> None:
     with pytest.raises(AssertionError, match="needs later tokens"):
         centered.step(some_inputs(), None, centered.init_state(BATCH))
     with pytest.raises(AssertionError, match="on the right"):
-        causal.step(some_inputs(), up_to([TIME, 4], TIME).flip(1), causal.init_state(BATCH))
+        causal.step(
+            some_inputs(), lengths_present([TIME, 4], TIME).flip(1), causal.init_state(BATCH)
+        )
 
 
 @every_kind

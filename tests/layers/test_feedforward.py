@@ -5,13 +5,11 @@ import torch
 from torch import Tensor
 
 from harken.layers.feedforward import FeedForward, FeedForwardConfig
+from small_layers import randomized
 
 
 def built(activation: str, expansion: float = 2.2) -> FeedForward:
-    layer = FeedForwardConfig(activation=activation, expansion=expansion).build(5).double()
-    for parameter in layer.parameters():
-        torch.nn.init.normal_(parameter)
-    return layer
+    return randomized(FeedForwardConfig(activation=activation, expansion=expansion).build(5), 1.0)
 
 
 def affine(layer: torch.nn.Linear, inputs: list[float]) -> list[float]:
@@ -19,21 +17,18 @@ def affine(layer: torch.nn.Linear, inputs: list[float]) -> list[float]:
     return [math.fsum(w * x for w, x in zip(row, inputs, strict=True)) + b for row, b in rows]
 
 
-def relu(number: float) -> float:
-    return max(0.0, number)
-
-
-def tanh_gelu(number: float) -> float:
-    inner = math.sqrt(2 / math.pi) * (number + 0.044715 * number**3)
-    return 0.5 * number * (1 + math.tanh(inner))
-
-
-def exact_gelu(number: float) -> float:
-    return 0.5 * number * (1 + math.erf(number / math.sqrt(2)))
-
-
 def silu(number: float) -> float:
     return number / (1 + math.exp(-number))
+
+
+FORMULAS = {
+    "relu": lambda x: max(0.0, x),
+    "gelu": lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: (
+        0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    ),
+    "silu": silu,
+}
 
 
 def expected(layer: FeedForward, inputs: list[float]) -> list[float]:
@@ -41,9 +36,7 @@ def expected(layer: FeedForward, inputs: list[float]) -> list[float]:
     if layer.gate_proj is not None:
         pairs = zip(wide, affine(layer.gate_proj, inputs), strict=True)
         return affine(layer.down_proj, [silu(hidden) * gate for hidden, gate in pairs])
-    bends = {"relu": relu, "gelu": exact_gelu, "gelu_tanh": tanh_gelu, "silu": silu}
-    bend = bends[layer.activation]
-    return affine(layer.down_proj, [bend(number) for number in wide])
+    return affine(layer.down_proj, [FORMULAS[layer.activation](number) for number in wide])
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu", "swiglu"])

@@ -20,6 +20,7 @@ from harken.layers.frontends import (
     as_tokens,
     grid,
 )
+from small_layers import randomized
 
 BATCH, FEATURES, CHANNELS, WIDTH = 3, 13, 5, 7
 SIZES = ImageSizes(channels=2, columns=15, rows=6)
@@ -32,9 +33,7 @@ IMAGES: dict[str, ImageFrontConfig] = {
 
 
 def drawn(module: Any) -> Any:
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, mean=0.1, std=0.4)
-    return module.double()
+    return randomized(module, std=0.4, mean=0.1)
 
 
 def speech(factor: Any) -> Any:

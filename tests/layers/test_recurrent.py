@@ -22,6 +22,8 @@ from harken.layers.recurrent import (
     RecurrentState,
     TanhConfig,
 )
+from small_ctc import lengths_present
+from small_layers import randomized
 
 BATCH, TIME, WIDTH, HIDDEN, LAYERS = 2, 7, 5, 3, 2
 CONFIGS = {"tanh": TanhConfig, "gru": GRUConfig, "lstm": LSTMConfig}
@@ -35,14 +37,8 @@ def config(kind: str, **choices: Any) -> Any:
     return CONFIGS[kind](**{"hidden": HIDDEN, "layers": LAYERS, **choices})
 
 
-def drawn(module: Any) -> Any:
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.6)
-    return module.double()
-
-
 def built(kind: str, **choices: Any) -> Recurrent:
-    return drawn(config(kind, **choices).build(WIDTH))
+    return randomized(config(kind, **choices).build(WIDTH), std=0.6)
 
 
 def some_inputs(batch: int = BATCH, time: int = TIME) -> Tensor:
@@ -52,10 +48,6 @@ def some_inputs(batch: int = BATCH, time: int = TIME) -> Tensor:
 def some_state(kind: str, batch: int = BATCH, layers: int = LAYERS) -> RecurrentState:
     hidden, cell = torch.randn(2, batch, layers, HIDDEN, dtype=torch.float64).tanh()
     return RecurrentState(hidden, cell if kind == "lstm" else None)
-
-
-def up_to(lengths: list[int], time: int) -> Tensor:
-    return torch.arange(time) < torch.tensor(lengths)[:, None]
 
 
 def assert_same(ours: Any, theirs: Any, tolerance: float = 1e-12) -> None:
@@ -118,7 +110,7 @@ def test_padding_changes_nothing(kind: str, direction: str) -> None:
     @few
     def holds(seed: int, lengths: list[int]) -> None:
         torch.manual_seed(seed)
-        inputs, present = some_inputs(len(lengths)), up_to(lengths, TIME)
+        inputs, present = some_inputs(len(lengths)), lengths_present(lengths, TIME)
         outputs, state = recurrent(inputs, present)
         assert torch.equal(outputs[~present], torch.zeros_like(outputs[~present]))
         for row, length in enumerate(lengths):
@@ -149,7 +141,10 @@ def scalar(outputs: Tensor, state: RecurrentState) -> Tensor:
 @every_direction
 @every_kind
 def test_values_at_padding_are_ignored(kind: str, direction: str, dtype: torch.dtype) -> None:
-    recurrent, present = built(kind, direction=direction).to(dtype), up_to([TIME, 3], TIME)
+    recurrent, present = (
+        built(kind, direction=direction).to(dtype),
+        lengths_present([TIME, 3], TIME),
+    )
     inputs = some_inputs().to(dtype)
     spoilt = inputs.masked_fill(~present[..., None], float("nan")).requires_grad_()
     expected, left = recurrent(inputs, present)
@@ -162,23 +157,12 @@ def test_values_at_padding_are_ignored(kind: str, direction: str, dtype: torch.d
     assert gradient.isfinite().all()
 
 
-@every_kind
-def test_a_row_without_tokens_keeps_its_state(kind: str) -> None:
-    recurrent, began = built(kind), some_state(kind)
-    outputs, state = recurrent(some_inputs(), up_to([TIME, 0], TIME), began)
-    assert not outputs[1].any()
-    for before, after in zip(began, state, strict=True):
-        if before is not None:
-            assert torch.equal(after[1], before[1])
-            assert (after[0] != before[0]).all()
-
-
 @pytest.mark.parametrize("padding", [1, 4, 300])
 def test_lstm_state_does_not_change_at_padding(padding: int) -> None:
     recurrent, inputs = built("lstm").float(), some_inputs().float()
     _, alone = recurrent(inputs)
     longer = torch.cat((inputs, torch.zeros(BATCH, padding, WIDTH)), dim=1)
-    _, state = recurrent(longer, up_to([TIME] * BATCH, TIME + padding))
+    _, state = recurrent(longer, lengths_present([TIME] * BATCH, TIME + padding))
     assert_same(state, alone, 1e-6)
 
 
@@ -209,8 +193,8 @@ def test_chunks_equal_the_whole_row(kind: str) -> None:
 def test_rows_of_different_lengths_continue(kind: str) -> None:
     recurrent = built(kind)
     inputs, later = some_inputs(3), some_inputs(3, 4)
-    _, state = recurrent(inputs, up_to([TIME, 2, 5], TIME))
-    outputs, state = recurrent(later, up_to([4, 3, 0], 4), state)
+    _, state = recurrent(inputs, lengths_present([TIME, 2, 5], TIME))
+    outputs, state = recurrent(later, lengths_present([4, 3, 0], 4), state)
     for row, (early, late) in enumerate([(TIME, 4), (2, 3), (5, 0)]):
         joined = torch.cat((inputs[row, :early], later[row, :late]))[None]
         whole, expected = recurrent(joined)
@@ -239,14 +223,6 @@ def test_steps_equal_whole_rows(kind: str) -> None:
     )
 
 
-@every_kind
-def test_no_state_is_a_state_of_zeros(kind: str) -> None:
-    recurrent, inputs = built(kind), some_inputs()
-    began = recurrent.init_state(BATCH)
-    assert not any(part.any() for part in began if part is not None)
-    assert_same(recurrent(inputs, None, began)[1], recurrent(inputs)[1])
-
-
 @pytest.mark.parametrize("direction", ["backward", "both"])
 def test_backward_layers_reject_states(direction: str) -> None:
     recurrent = built("gru", direction=direction)
@@ -258,7 +234,7 @@ def test_backward_layers_reject_states(direction: str) -> None:
 
 
 def test_padding_must_be_on_the_right() -> None:
-    present = up_to([TIME, 4], TIME).flip(1)
+    present = lengths_present([TIME, 4], TIME).flip(1)
     with pytest.raises(AssertionError, match="on the right"):
         built("gru")(some_inputs(), present)
 

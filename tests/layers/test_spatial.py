@@ -27,6 +27,7 @@ from harken.inspection.record import record
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.frontends import grid
 from harken.layers.spatial import SpatialConfig, SpatialEncoder
+from small_layers import randomized
 from small_models import over_map
 
 BATCH, COLUMNS, ROWS, WIDTH, HEADS, HEAD_WIDTH, KEY_WIDTH = 2, 5, 3, 11, 2, 7, 6
@@ -57,9 +58,7 @@ def config(position: str, layers: int = 2, **choices: Any) -> SpatialConfig:
 
 def built(position: str, layers: int = 2, **choices: Any) -> SpatialEncoder:
     encoder = config(position, layers, **choices).build(WIDTH, COLUMNS, ROWS)
-    for parameter in encoder.parameters():
-        nn.init.normal_(parameter, mean=0.1, std=0.5)
-    return encoder.double().eval()
+    return randomized(encoder, std=0.5, mean=0.1)
 
 
 def some_maps(columns: int = COLUMNS, rows: int = ROWS) -> Tensor:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
@@ -19,6 +19,7 @@ from harken.models.decoders import (
     AttentionRNNDecoderConfig,
     LocationConfig,
 )
+from small_layers import randomized
 
 BATCH, TIME, PLACES, VOCABULARY = 2, 5, 7, 17
 WIDTH, HIDDEN, MEMORY = 3, 11, 13
@@ -26,10 +27,7 @@ WIDTH, HIDDEN, MEMORY = 3, 11, 13
 
 def built(**choices: object) -> AttentionRNNDecoder:
     config = AttentionRNNDecoderConfig(**({"width": WIDTH, "hidden": HIDDEN} | choices))
-    decoder = config.build(VOCABULARY, MEMORY, HIDDEN, seed=0).double().eval()
-    for parameter in decoder.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return decoder
+    return randomized(config.build(VOCABULARY, MEMORY, HIDDEN, seed=0), std=0.5)
 
 
 def given_things() -> tuple[Tensor, Tensor, Tensor]:
@@ -37,13 +35,6 @@ def given_things() -> tuple[Tensor, Tensor, Tensor]:
     memory = torch.randn(BATCH, PLACES, MEMORY, dtype=torch.float64)
     source = torch.randn(BATCH, HIDDEN, dtype=torch.float64)
     return memory, source, torch.randint(0, VOCABULARY, (BATCH, TIME))
-
-
-def test_relative_scores_are_rejected() -> None:
-    """The RNN attends to nothing but a memory, to which it has no distance."""
-    score = TransformerXLConfig()
-    with pytest.raises(ValueError, match="'transformer_xl' compares positions"):
-        AttentionRNNDecoderConfig(hidden=12, attention=MultiHeadConfig(heads=3, score=score))
 
 
 @torch.no_grad()
@@ -137,16 +128,6 @@ def test_steps_continue(cut: int) -> None:
         assert_close(decoder(tokens[:, cut:], state), whole[:, cut:], rtol=0, atol=1e-12)
 
 
-def test_feature_map_as_memory() -> None:
-    """M[x, y, K] flattened: the attention of a place does not depend on their order."""
-    decoder = built()
-    image = torch.randn(BATCH, 2, 3, MEMORY, dtype=torch.float64)
-    _, source, tokens = given_things()
-    straight = decoder(tokens, decoder.init_state(image.flatten(1, 2), None, source))
-    turned = decoder(tokens, decoder.init_state(image.transpose(1, 2).flatten(1, 2), None, source))
-    assert_close(straight, turned)
-
-
 def test_location_window_restricts_attention() -> None:
     decoder = built(location=LocationConfig(kernel=3, window=1))
     memory, source, tokens = given_things()
@@ -169,12 +150,19 @@ def test_location_depends_on_the_last_weights() -> None:
     assert not torch.allclose(first, other)
 
 
-def test_indivisible_heads_are_rejected() -> None:
-    with pytest.raises(ValueError, match="does not divide into 2 heads"):
-        AttentionRNNDecoderConfig(hidden=11, attention=MultiHeadConfig(heads=2))
+# The RNN attends to nothing but a memory, to which it has no distance.
+RELATIVE = MultiHeadConfig(heads=3, score=TransformerXLConfig())
 
 
-@pytest.mark.parametrize("direction", ["backward", "both"])
-def test_backward_cell_is_rejected(direction: Any) -> None:
-    with pytest.raises(ValueError, match="a decoder runs forward"):
-        AttentionRNNDecoderConfig(cell=GRUConfig(direction=direction))
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"hidden": 12, "attention": RELATIVE}, "'transformer_xl' compares positions"),
+        ({"hidden": 11, "attention": MultiHeadConfig(heads=2)}, "does not divide into 2 heads"),
+        ({"cell": GRUConfig(direction="backward")}, "a decoder runs forward"),
+        ({"cell": GRUConfig(direction="both")}, "a decoder runs forward"),
+    ],
+)
+def test_incompatible_choices_are_rejected(choices: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AttentionRNNDecoderConfig(**choices)

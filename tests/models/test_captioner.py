@@ -7,7 +7,6 @@ from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, NoPositionConfig
-from harken.decode.stepper import Seq2SeqStepper
 from harken.inspection.record import record
 from harken.layers.frontends import (
     ConvStemConfig,
@@ -20,6 +19,7 @@ from harken.layers.spatial import SpatialConfig
 from harken.models.captioner import Captioner, CaptionerConfig
 from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
 from harken.models.seq2seq import DecoderConfig
+from small_layers import check_steps, randomized
 
 VOCABULARY, WIDTH, START = 13, 12, 2
 COLUMNS, ROWS, CHANNELS = 14, 10, 3
@@ -55,11 +55,8 @@ def built(front: str, decoder: str, encoder: SpatialConfig) -> Captioner:
         dropout=0.0,
     )
     sizes = ImageSizes(channels=CHANNELS, columns=COLUMNS, rows=ROWS)
-    model = config.build(VOCABULARY, sizes, seed=7)
     torch.manual_seed(0)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
-    return model.double().eval()
+    return randomized(config.build(VOCABULARY, sizes, seed=7), std=0.4)
 
 
 @each_front
@@ -68,12 +65,7 @@ def built(front: str, decoder: str, encoder: SpatialConfig) -> Captioner:
 def test_steps_equal_whole_rows(front: str, decoder: str) -> None:
     model = built(front, decoder, SpatialConfig(layers=1, attention=HEADS))
     whole = model(pictures(front), TARGET)
-    stepper = Seq2SeqStepper(model, START)
-    scores, state = stepper.prefill(*model.encode(pictures(front)))
-    assert_close(scores, whole[:, 0], rtol=0, atol=1e-10)
-    for at in range(1, TARGET.shape[1]):
-        scores, state = stepper.step(TARGET[:, at], state)
-        assert_close(scores, whole[:, at], rtol=0, atol=1e-10)
+    check_steps(model, *model.encode(pictures(front)), TARGET, whole)
 
 
 @torch.no_grad()

@@ -11,13 +11,14 @@ from torch.testing import assert_close
 
 from harken.attention.compatibility import conflict
 from harken.attention.masks import CAUSAL, NO_MASK
-from harken.attention.multihead import AttentionContext, MultiHeadConfig
+from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig
 from harken.attention.scores import ScoreConfig, SynthesizerConfig
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
 from harken.layers.transformer import TransformerConfig
 from harken.models.decoders import TransformerDecoder, TransformerDecoderConfig
+from small_layers import context_of, copy_to_pytorch, randomized
 
 BATCH, TIME, PLACES, WIDTH, MEMORY, VOCABULARY = 2, 5, 7, 12, 9, 17
 LEGAL = [
@@ -36,34 +37,14 @@ def test_a_block_agrees_with_pytorch(place: str) -> None:
         feedforward=FeedForwardConfig(activation="relu", inner=inner),
         norm=NormConfig(place=place),
     ).build(width, TIME, width)
-    ours = ours.double().eval()
-    for parameter in ours.parameters():
-        nn.init.normal_(parameter, std=0.3)
+    ours = randomized(ours, std=0.3)
     theirs = nn.TransformerDecoderLayer(
         width, heads, inner, 0.0, batch_first=True, norm_first=place == "pre", dtype=torch.float64
     ).eval()
-    copied = {}
-    for name, attention in (("self_attn", ours.attention), ("multihead_attn", ours.cross)):
-        parts = (attention.score.q_proj, attention.score.k_proj, attention.v_proj)
-        copied[f"{name}.in_proj_weight"] = torch.cat([part.weight for part in parts])
-        copied[f"{name}.in_proj_bias"] = torch.cat([part.bias for part in parts])
-        copied[f"{name}.out_proj.weight"] = attention.out_proj.weight
-        copied[f"{name}.out_proj.bias"] = attention.out_proj.bias
-    layers = {
-        "linear1": ours.feedforward.up_proj,
-        "linear2": ours.feedforward.down_proj,
-        "norm1": ours.attention_norm,
-        "norm2": ours.cross_norm,
-        "norm3": ours.feedforward_norm,
-    }
-    for name, layer in layers.items():
-        copied |= {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
-    theirs.load_state_dict(copied, strict=True)
+    copy_to_pytorch(ours, theirs)
     tokens = torch.randn(BATCH, TIME, width, dtype=torch.float64)
     memory = torch.randn(BATCH, PLACES, width, dtype=torch.float64)
-    at, places = torch.arange(TIME)[None], torch.arange(PLACES)[None]
-    own = AttentionContext(mask=CAUSAL, query_positions=at, key_positions=at)
-    across = AttentionContext(mask=NO_MASK, query_positions=at, key_positions=places)
+    own, across = context_of(CAUSAL, TIME), context_of(NO_MASK, TIME, PLACES)
     output, _ = ours(tokens, own, None, ours.cross.project_kv(memory), across)
     hidden = torch.ones(TIME, TIME, dtype=torch.bool).triu(diagonal=1)
     assert_close(output, theirs(tokens, memory, tgt_mask=hidden), rtol=0, atol=1e-11)
@@ -77,10 +58,7 @@ def built(score: ScoreConfig, position: PositionConfig) -> TransformerDecoder:
         attention=MultiHeadConfig(heads=3, score=score),
         position=position,
     )
-    decoder = config.build(VOCABULARY, MEMORY, seed=0).double().eval()
-    for parameter in decoder.parameters():
-        nn.init.normal_(parameter, std=0.4)
-    return decoder
+    return randomized(config.build(VOCABULARY, MEMORY, seed=0), std=0.4)
 
 
 @pytest.mark.parametrize(("score", "position"), LEGAL)

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from harken.config import dumps, loads
-from harken.models.encoders import TextEncoder, TextEncoderConfig
+from harken.models.encoders import TextEncoderConfig
 from harken.models.gpt import GPT, GPTConfig
-from harken.models.huggingface import LoadedModel, read_folder
+from harken.models.huggingface import read_folder
 from small_huggingface import (
     BERT,
     GPT2,
@@ -30,6 +30,7 @@ from small_huggingface import (
     change_weights,
     write_folder,
 )
+from small_models import add_noise
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 every_family = pytest.mark.parametrize("family", SIZES)
@@ -41,27 +42,14 @@ def theirs() -> Any:
 
 
 def saved(model: Any, folder: Path, **how: Any) -> Any:
-    """Stirred, so that norms, biases and attention matter; saved; then in float64 for comparing."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = torch.empty_like(parameter).normal_(generator=generator)
-            if parameter.dim() == 1:
-                parameter.add_(0.2 * noise)
-            else:
-                parameter.copy_(1.2 * parameter.shape[-1] ** -0.5 * noise)
+    """Return the model in float64, after saving it with random weights."""
+    add_noise(model, strength=1.2)
     model.save_pretrained(folder, **how)
     return model.double().eval()
 
 
-def language_model(read: LoadedModel) -> GPT:
-    assert isinstance(read.model, GPT)
-    return read.model
-
-
-def encoder(read: LoadedModel) -> TextEncoder:
-    assert isinstance(read.model, TextEncoder)
-    return read.model
+def gpt2_config(theirs: Any, **settings: Any) -> Any:
+    return theirs.GPT2Config(**{**GPT2, **settings, "bos_token_id": 1, "eos_token_id": 1})
 
 
 def tokens_below(vocabulary: int, rows: int, time: int) -> Tensor:
@@ -87,48 +75,40 @@ def assert_token_by_token(model: GPT, vocabulary: int, time: int) -> None:
     assert_close(torch.cat(parts, dim=1), model.states(tokens), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("settings", [{}, {"n_inner": None}, {"activation_function": "relu"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"n_inner": None}, {"activation_function": "relu"}, {"tie_word_embeddings": False}],
+)
 @torch.no_grad()
 def test_gpt2_has_equal_logits(theirs: Any, tmp_path: Path, settings: dict[str, Any]) -> None:
-    config = theirs.GPT2Config(**{**GPT2, **settings, "bos_token_id": 1, "eos_token_id": 1})
-    reference = saved(theirs.GPT2LMHeadModel(config), tmp_path)
+    reference = saved(theirs.GPT2LMHeadModel(gpt2_config(theirs, **settings)), tmp_path)
     read = read_folder(tmp_path, dtype=torch.float64)
-    model = language_model(read)
+    model = read.model
     assert_same_scores(model, reference, 29, 17, 1e-10)
     assert_token_by_token(model, 29, 17)
-    assert model.lm_head.weight is model.embedding.weight
-    narrow = language_model(read_folder(tmp_path))
-    assert_same_scores(narrow, reference.float(), 29, 17, 1e-5)
+    tied = settings.get("tie_word_embeddings", True)
+    assert (model.lm_head.weight is model.embedding.weight) == tied
+    assert torch.equal(model.lm_head.weight, model.embedding.weight) == tied
+    assert_same_scores(read_folder(tmp_path).model, reference.float(), 29, 17, 1e-5)
     assert set(read.used) == load_file(tmp_path / "model.safetensors").keys()
     assert (read.model_type, read.vocabulary, read.unused) == ("gpt2", 29, ())
 
 
 @torch.no_grad()
-def test_untied_gpt2(theirs: Any, tmp_path: Path) -> None:
-    config = theirs.GPT2Config(**GPT2, tie_word_embeddings=False, bos_token_id=1, eos_token_id=1)
-    reference = saved(theirs.GPT2LMHeadModel(config), tmp_path)
-    model = language_model(read_folder(tmp_path, dtype=torch.float64))
-    assert not torch.equal(model.lm_head.weight, model.embedding.weight)
-    assert_same_scores(model, reference, 29, 17, 1e-10)
-
-
-@torch.no_grad()
 def test_gpt2_without_its_prefix(theirs: Any, tmp_path: Path) -> None:
-    config = theirs.GPT2Config(**GPT2, bos_token_id=1, eos_token_id=1)
-    reference = saved(theirs.GPT2Model(config), tmp_path)
+    reference = saved(theirs.GPT2Model(gpt2_config(theirs)), tmp_path)
     tokens = tokens_below(29, 2, 17)
-    model = language_model(read_folder(tmp_path, dtype=torch.float64))
+    model = read_folder(tmp_path, dtype=torch.float64).model
     expected = reference(input_ids=tokens).last_hidden_state
     assert_close(model.states(tokens), expected, rtol=0, atol=1e-10)
 
 
 @torch.no_grad()
 def test_half_precision_is_widened(theirs: Any, tmp_path: Path) -> None:
-    config = theirs.GPT2Config(**GPT2, bos_token_id=1, eos_token_id=1)
-    reference = saved(theirs.GPT2LMHeadModel(config).bfloat16(), tmp_path)
+    reference = saved(theirs.GPT2LMHeadModel(gpt2_config(theirs)).bfloat16(), tmp_path)
     stored = load_file(tmp_path / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
-    model = language_model(read_folder(tmp_path))
+    model = read_folder(tmp_path).model
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert_same_scores(model, reference.float(), 29, 17, 1e-5)
 
@@ -153,17 +133,17 @@ def test_llama_has_equal_logits(theirs: Any, tmp_path: Path, kind: str) -> None:
     if kind == "base":  # as older versions wrote it, where the newest moves it inside
         change(tmp_path, rope_theta=57.0, rope_parameters=None)
     read = read_folder(tmp_path, dtype=torch.float64)
-    model = language_model(read)
+    model = read.model
     # Their norms always compute in float32.
     assert_same_scores(model, reference, 31, 19, 5e-6)
-    assert_same_scores(language_model(read_folder(tmp_path)), reference.float(), 31, 19, 1e-5)
+    assert_same_scores(read_folder(tmp_path).model, reference.float(), 31, 19, 1e-5)
     assert_token_by_token(model, 31, 19)
     assert (model.lm_head.weight is model.embedding.weight) == (kind == "tied")
     assert set(read.used) == load_file(tmp_path / "model.safetensors").keys()
     if kind.startswith("base"):
         change(tmp_path, rope_theta=10000.0, rope_parameters=None)
         with pytest.raises(AssertionError):
-            other = language_model(read_folder(tmp_path, dtype=torch.float64))
+            other = read_folder(tmp_path, dtype=torch.float64).model
             assert_same_scores(other, reference, 31, 19, 1e-2)
 
 
@@ -174,7 +154,7 @@ def test_sharded_llama(theirs: Any, tmp_path: Path) -> None:
     )
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
     assert not (tmp_path / "model.safetensors").exists()
-    model = language_model(read_folder(tmp_path, dtype=torch.float64))
+    model = read_folder(tmp_path, dtype=torch.float64).model
     assert_same_scores(model, reference, 31, 19, 5e-6)
 
 
@@ -189,10 +169,10 @@ def test_bert_has_the_same_states(theirs: Any, tmp_path: Path, name: str, activa
     segments = tokens_below(3, 3, 13)
     expected = bare(input_ids=tokens, attention_mask=present.long(), token_type_ids=segments)[0]
     read = read_folder(tmp_path, dtype=torch.float64)
-    states = encoder(read)(tokens, present=present, segments=segments)
+    states = read.model(tokens, present=present, segments=segments)
     assert_close(states[present], expected[present], rtol=0, atol=1e-10)
-    assert_close(encoder(read)(tokens), bare(input_ids=tokens)[0], rtol=0, atol=1e-10)
-    narrow = encoder(read_folder(tmp_path))(tokens, present=present, segments=segments)
+    assert_close(read.model(tokens), bare(input_ids=tokens)[0], rtol=0, atol=1e-10)
+    narrow = read_folder(tmp_path).model(tokens, present=present, segments=segments)
     assert_close(narrow[present], expected[present].float(), rtol=0, atol=1e-5)
     extra = "pooler." if name == "BertModel" else "cls."
     assert read.unused and all(name.startswith(extra) for name in read.unused)
@@ -238,7 +218,7 @@ def test_minilm_has_the_same_states(theirs: Any) -> None:
         tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
         present = torch.arange(longest) < torch.tensor([[len(row)] for row in rows])
         expected = reference(input_ids=tokens, attention_mask=present.long()).last_hidden_state
-        states = encoder(read)(tokens, present=present)
+        states = read.model(tokens, present=present)
         assert expected[present].std() > 0.1
         assert_close(states[present], expected[present], rtol=0, atol=1e-4)
     assert read.unused == ("embeddings.position_ids", "pooler.dense.bias", "pooler.dense.weight")

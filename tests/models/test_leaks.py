@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from choices import EVERY_POSITION, EVERY_SCORE
-from harken.attention.compatibility import conflict
 from harken.models.gpt import GPT
 from small_models import (
     BLOCKS,
@@ -20,23 +19,22 @@ from small_models import (
     SCORES,
     VOCABULARY,
     WINDOW,
-    MaskCase,
-    Norm,
-    small_config,
+    ModelCase,
     small_model,
 )
 
 PADDING = 0
-every_model = pytest.mark.parametrize(("score", "position", "norm", "seen"), CASES)
+every_model = pytest.mark.parametrize("case", CASES, ids=str)
 few = settings(max_examples=3)
 seeds = st.integers(0, 2**31)
 # Large weights enlarge rounding too, so those of float32 are smaller.
 PRECISIONS = [(torch.float32, 1e-6, 0.5), (torch.float64, 1e-12, 1.5)]
-# Precisions take turns over the models.
-every_precise_model = pytest.mark.parametrize(
-    ("score", "position", "norm", "seen", "dtype", "tolerance", "strength"),
-    [(*case, *PRECISIONS[number % 2]) for number, case in enumerate(CASES)],
-)
+
+
+def model_and_tolerance(case: ModelCase) -> tuple[GPT, float]:
+    """Precisions take turns over the models."""
+    dtype, tolerance, strength = PRECISIONS[CASES.index(case) % 2]
+    return small_model(*case, strength=strength).to(dtype), tolerance
 
 
 def some_tokens(rows: int, time: int, seed: int) -> Tensor:
@@ -67,26 +65,11 @@ def test_cases_cover_all_norms_and_masks() -> None:
                 assert set(own) == set(every), kind
 
 
-@pytest.mark.parametrize(
-    ("score", "position"),
-    [(score, place) for score in SCORES for place in POSITIONS if (score, place) not in LEGAL],
-)
-def test_incompatible_choices_are_rejected(score: str, position: str) -> None:
-    reason = conflict(SCORES[score], POSITIONS[position])
-    assert reason is not None
-    with pytest.raises(ValueError, match=reason):
-        small_config(score, position)
-
-
-def reach(seen: MaskCase) -> int:
-    """The farthest token back that a state knows of."""
-    return WINDOW * LAYERS if seen == "window" else LENGTH
-
-
 @every_model
 @torch.no_grad()
-def test_later_tokens_change_nothing(score: str, position: str, norm: Norm, seen: MaskCase) -> None:
-    model = small_model(score, position, norm, seen).float()
+def test_later_tokens_change_nothing(case: ModelCase) -> None:
+    model = small_model(*case).float()
+    reach = WINDOW * LAYERS if case[-1] == "window" else LENGTH  # how far back a state sees
 
     @given(seeds, st.integers(1, LENGTH - 1), st.integers(1, 3))
     @few
@@ -98,25 +81,17 @@ def test_later_tokens_change_nothing(score: str, position: str, norm: Norm, seen
             before, after = model.states(tokens), model.states(changed)
             assert torch.equal(before[:, :first], after[:, :first])
             # Without this a model that looks at nothing would pass.
-            felt = slice(first, last + reach(seen))
+            felt = slice(first, last + reach)
             assert (before[:, felt] != after[:, felt]).any(dim=-1).all()
             assert torch.equal(before[:, felt.stop :], after[:, felt.stop :])
 
     holds()
 
 
-@every_precise_model
+@every_model
 @torch.no_grad()
-def test_padding_on_the_right_changes_nothing(
-    score: str,
-    position: str,
-    norm: Norm,
-    seen: MaskCase,
-    dtype: torch.dtype,
-    tolerance: float,
-    strength: float,
-) -> None:
-    model = small_model(score, position, norm, seen, strength=strength).to(dtype)
+def test_padding_on_the_right_changes_nothing(case: ModelCase) -> None:
+    model, tolerance = model_and_tolerance(case)
 
     @given(seeds, st.lists(st.integers(1, LENGTH), min_size=1, max_size=3))
     @few
@@ -153,18 +128,10 @@ def run_packed(model: GPT, batch: dict[str, Tensor]) -> Tensor:
 texts = st.lists(st.integers(1, LENGTH), min_size=1, max_size=3)
 
 
-@every_precise_model
+@every_model
 @torch.no_grad()
-def test_packed_text_equals_the_text_alone(
-    score: str,
-    position: str,
-    norm: Norm,
-    seen: MaskCase,
-    dtype: torch.dtype,
-    tolerance: float,
-    strength: float,
-) -> None:
-    model = small_model(score, position, norm, seen, strength=strength).to(dtype)
+def test_packed_text_equals_the_text_alone(case: ModelCase) -> None:
+    model, tolerance = model_and_tolerance(case)
 
     @given(seeds, texts, texts)
     @few
@@ -186,8 +153,8 @@ def test_packed_text_equals_the_text_alone(
 
 @every_model
 @torch.no_grad()
-def test_packed_texts_do_not_leak(score: str, position: str, norm: Norm, seen: MaskCase) -> None:
-    model = small_model(score, position, norm, seen).float()
+def test_packed_texts_do_not_leak(case: ModelCase) -> None:
+    model = small_model(*case).float()
     batch = pack([3, 5, 2], room=12, seed=4)
     before = run_packed(model, batch)
     for text in (-1, 0, 1, 2):
@@ -209,10 +176,7 @@ def test_first_token_of_a_strictly_causal_model_sees_nothing(score: str, positio
     # Anomaly detection raises at a NaN on the way, even where a later mask would hide it.
     with torch.autograd.set_detect_anomaly(True):
         states = run_packed(model, batch)
-        used = [
-            parameter for name, parameter in model.named_parameters() if name != "lm_head.weight"
-        ]
-        gradients = torch.autograd.grad(states.square().sum(), used)
+        gradients = torch.autograd.grad(states.square().sum(), list(model.parameters()))
     assert torch.equal(mixed[0][first], torch.zeros_like(mixed[0][first]))
     assert mixed[0][~first].any(dim=-1).all()
     assert states.isfinite().all()

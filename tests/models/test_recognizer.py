@@ -7,7 +7,6 @@ from torch.testing import assert_close
 
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import TransformerXLConfig
-from harken.decode.stepper import Seq2SeqStepper
 from harken.inspection.record import record
 from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.frontends import Conv2dSubsamplingConfig
@@ -16,6 +15,7 @@ from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoder
 from harken.models.encoders import EncoderConfig, TransformerEncoderConfig
 from harken.models.recognizer import RecognizerConfig, SpeechRecognizer
 from harken.models.seq2seq import DecoderConfig
+from small_layers import check_steps, randomized
 
 VOCABULARY, WIDTH, FEATURES, START, HOP_MS = 13, 12, 19, 2, 10.0
 HEADS = MultiHeadConfig(heads=3)
@@ -55,12 +55,8 @@ def built(body: str, decoder: str | None, window_ms: float | None = None) -> Spe
         attention_window_ms=window_ms,
         dropout=0.0,
     )
-    model = config.build(VOCABULARY, FEATURES, HOP_MS, seed=7)
-    # First weights are so small that rounding could hide a leak.
     torch.manual_seed(0)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
-    return model.double().eval()
+    return randomized(config.build(VOCABULARY, FEATURES, HOP_MS, seed=7), std=0.4)
 
 
 @each_body
@@ -69,13 +65,7 @@ def built(body: str, decoder: str | None, window_ms: float | None = None) -> Spe
 def test_one_symbol_at_a_time_equals_all_at_once(body: str, decoder: str) -> None:
     model = built(body, decoder)
     whole = model(frames(), PRESENT, TARGET).decoder_logits
-    heard = model.encode(frames(), PRESENT)
-    stepper = Seq2SeqStepper(model, START)
-    scores, state = stepper.prefill(*heard)
-    assert_close(scores, whole[:, 0], rtol=0, atol=1e-10)
-    for at in range(1, TARGET.shape[1]):
-        scores, state = stepper.step(TARGET[:, at], state)
-        assert_close(scores, whole[:, at], rtol=0, atol=1e-10)
+    check_steps(model, *model.encode(frames(), PRESENT), TARGET, whole)
 
 
 @each_body

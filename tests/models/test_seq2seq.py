@@ -16,6 +16,7 @@ from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.models.decoders import AttentionRNNDecoderConfig, TransformerDecoderConfig
 from harken.models.encoders import EncoderConfig, TransformerEncoderConfig
 from harken.models.seq2seq import DecoderConfig, EncoderDecoder, EncoderDecoderConfig
+from small_layers import check_steps, randomized
 
 VOCABULARY, WIDTH, START = 17, 12, 3
 HEADS = MultiHeadConfig(heads=3)
@@ -48,25 +49,16 @@ pairs = pytest.mark.parametrize(
 
 def built(body: str, decoder: str, **choices: object) -> EncoderDecoder:
     config = EncoderDecoderConfig(encoder=BODIES[body], decoder=DECODERS[decoder], dropout=0.0)
-    model = replace(config, **choices).build(VOCABULARY, seed=7)  # type: ignore[arg-type]
-    # First weights are so small that rounding could hide a leak.
     torch.manual_seed(0)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
-    return model.double().eval()
+    model = replace(config, **choices).build(VOCABULARY, seed=7)  # type: ignore[arg-type]
+    return randomized(model, std=0.4)
 
 
 @pairs
 @torch.no_grad()
 def test_steps_equal_whole_rows(body: str, decoder: str) -> None:
     model = built(body, decoder)
-    whole = model(SOURCE, PRESENT, TARGET)
-    stepper = Seq2SeqStepper(model, START)
-    scores, state = stepper.prefill(SOURCE, PRESENT)
-    assert_close(scores, whole[:, 0], rtol=0, atol=1e-10)
-    for at in range(1, TARGET.shape[1]):
-        scores, state = stepper.step(TARGET[:, at], state)
-        assert_close(scores, whole[:, at], rtol=0, atol=1e-10)
+    check_steps(model, SOURCE, PRESENT, TARGET, model(SOURCE, PRESENT, TARGET))
 
 
 @pairs

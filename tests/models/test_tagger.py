@@ -26,8 +26,10 @@ from harken.models.tagger import (
     Tagger,
     TaggerConfig,
 )
+from small_layers import randomized
 
 WORDS, CHARACTERS, TAGS, WIDTH = 19, 23, 5, 14
+SIZES = {"words": WORDS, "characters": CHARACTERS, "tags": TAGS}
 BODIES: dict[str, EncoderConfig] = {
     "tanh": TanhConfig(),
     "gru": GRUConfig(direction="both"),
@@ -43,6 +45,7 @@ VIEWS: dict[str, CharactersConfig] = {
     "lstm": CharacterLSTMConfig(width=6, embedding_width=3),
     "none": NoCharactersConfig(),
 }
+CONFIG = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=BODIES["lstm"])
 every_body = pytest.mark.parametrize("body", BODIES)
 every_view = pytest.mark.parametrize("view", VIEWS)
 
@@ -50,12 +53,8 @@ every_view = pytest.mark.parametrize("view", VIEWS)
 def small(body: str = "lstm", view: str = "cnn", seed: int = 0) -> Tagger:
     """In double precision, with weights large enough that a wrong path shows."""
     config = TaggerConfig(width=WIDTH, characters=VIEWS[view], encoder=BODIES[body], dropout=0.5)
-    model = config.build(words=WORDS, characters=CHARACTERS, tags=TAGS, seed=seed).double().eval()
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.empty_like(parameter).normal_(std=0.5, generator=generator))
-    return model
+    torch.manual_seed(seed)
+    return randomized(config.build(**SIZES, seed=seed), std=0.5)
 
 
 def some(high: int, *shape: int, seed: int = 0) -> Tensor:
@@ -196,32 +195,23 @@ def test_every_weight_learns(body: str, view: str) -> None:
 
 
 def test_weights_are_a_function_of_the_seed() -> None:
-    config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=BODIES["lstm"])
-    sizes = {"words": WORDS, "characters": CHARACTERS, "tags": TAGS}
-    first, torch_has_drawn, again = (config.build(**sizes, seed=3) for _ in range(3))
-    other = config.build(**sizes, seed=4)
+    first, again, other = (CONFIG.build(**SIZES, seed=seed) for seed in (3, 3, 4))
     for name, weight in first.state_dict().items():
         assert torch.equal(weight, again.state_dict()[name]), name
     assert not torch.equal(first.words.weight, other.words.weight)
-    assert torch_has_drawn is not first
 
 
 def test_neighbors_are_there_only_when_asked_for() -> None:
-    config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=BODIES["lstm"])
     assert small().neighbors is None
-    model = config.build(
-        words=WORDS, characters=CHARACTERS, tags=TAGS, seed=0, neighbors=CBOWConfig(window=1)
-    )
+    model = CONFIG.build(**SIZES, seed=0, neighbors=CBOWConfig(window=1))
     assert model.neighbors is not None
     assert model.neighbors.lm_head.weight.shape == (WORDS, model.words.embedding_dim)
 
 
 def test_length_is_that_of_the_body() -> None:
     for name, body in BODIES.items():
-        config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=body)
-        assert (
-            config.max_length == small(name).max_length == (11 if name == "transformer" else None)
-        )
+        max_length = 11 if name == "transformer" else None
+        assert replace(CONFIG, encoder=body).max_length == small(name).max_length == max_length
 
 
 @pytest.mark.parametrize(
@@ -234,9 +224,8 @@ def test_length_is_that_of_the_body() -> None:
     ],
 )
 def test_incompatible_choices_are_rejected(change: dict[str, object], message: str) -> None:
-    config = TaggerConfig(width=WIDTH, characters=VIEWS["cnn"], encoder=BODIES["tanh"])
     with pytest.raises(ValueError, match=message):
-        replace(config, **change)  # type: ignore[arg-type]
+        replace(CONFIG, **change)  # type: ignore[arg-type]
 
 
 def test_an_odd_view_of_two_directions_is_refused() -> None:
