@@ -57,7 +57,7 @@ FORM = "expected the form key.key=value; write for example model.width=64"
         ),
         (
             "model.attention.hidden=3",
-            "'hidden' belongs to kind 'dense', 'random', this is kind 'scaled'; "
+            "'hidden' belongs to kind 'dense', 'random', but this is kind 'scaled'; "
             "remove 'hidden', or write kind = \"dense\"",
         ),
         ("model={width=5}", "model: width 5 is odd; change [model]"),
@@ -150,7 +150,7 @@ def test_wrong_type(text: str, expected: str, value: str, fix: str) -> None:
         ),
         (
             '[model.attention]\nkind = "random"\nheads = 3',
-            "5: 'heads' belongs to kind 'scaled', this is kind 'random'; "
+            "5: 'heads' belongs to kind 'scaled', but this is kind 'random'; "
             "remove 'heads', or write kind = \"scaled\"",
         ),
         (

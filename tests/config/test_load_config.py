@@ -93,7 +93,7 @@ def test_value_of_a_key(text: str, path: str, value: object) -> None:
         ),
         (
             'task = "answer"\nread = "w"\nseed = 3',
-            "3: 'seed' belongs to task 'tag', this is task 'answer'; remove 'seed', or write "
+            "3: 'seed' belongs to task 'tag', but this is task 'answer'; remove 'seed', or write "
             'task = "tag"',
         ),
         (  # keys of the other task are not suggested

@@ -38,7 +38,7 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
             raise UserError(problem, fix=f"leave out {option}")
         return run
     excluded = (other for name in given for other in known[name].excludes)
-    changes: dict[str, Any] = {name: known[name].absent(None) for name in excluded} | given
+    changes: dict[str, Any] = {name: known[name].default_value(None) for name in excluded} | given
     if nbest is not None and changes.get("temperature", run.search.temperature) is None:
         changes["beam"] = beam = given.get("beam", max(nbest, run.search.beam))
         if beam < nbest:

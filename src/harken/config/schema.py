@@ -60,10 +60,10 @@ class KeySpec:
     optional: bool
     excludes: tuple[str, ...]
 
-    def absent(self, table: object) -> Any:
-        """Return the value of an absent key (MISSING: required), given the default of its table."""
-        if table is not None:
-            return getattr(table, self.field.name)
+    def default_value(self, defaults: object) -> Any:
+        """Return the default from a config of defaults or from the class; MISSING if required."""
+        if defaults is not None:
+            return getattr(defaults, self.field.name)
         if self.field.default_factory is not MISSING:
             return self.field.default_factory()
         if self.field.default is MISSING and self.optional:
@@ -75,7 +75,8 @@ class KeySpec:
         """The bounds by their names in `bounded`."""
         metadata = self.field.metadata
         limits = {name: metadata[name] for name in _BOUNDS if name in metadata}
-        if int in (*self.types, *items(self.types)) and not limits.keys() & {"at_most", "below"}:
+        has_integers = int in (*self.types, *item_types(self.types))
+        if has_integers and not limits.keys() & {"at_most", "below"}:
             limits["at_most"] = MAX_SIZE
         return limits
 
@@ -125,7 +126,7 @@ def config_types(types: Types) -> tuple[type, ...]:
     return tuple(k for k in types if isinstance(k, type) and dataclasses.is_dataclass(k))
 
 
-def items(types: Types) -> Types:
+def item_types(types: Types) -> Types:
     """Return the types of the items of an array; empty if none of the types is an array."""
     return next((types_of(get_args(kind)[0]) for kind in types if _origin(kind) is tuple), ())
 
@@ -136,8 +137,8 @@ def choices(types: Types) -> tuple[str | int, ...]:
 
 
 @cache
-def kinds_of(union: tuple[type, ...]) -> tuple[str, dict[str | int, type]]:
-    """Return the key that distinguishes the classes of a union, and the class of each value."""
+def tagged_classes(union: tuple[type, ...]) -> tuple[str, dict[str | int, type]]:
+    """Return the tag, the key that distinguishes the classes, and the class of each value."""
     for name in key_specs(union[0]):
         specs = [key_specs(kind)[name] for kind in union if name in key_specs(kind)]
         values = [choices(spec.types) for spec in specs]
@@ -147,9 +148,9 @@ def kinds_of(union: tuple[type, ...]) -> tuple[str, dict[str | int, type]]:
     raise TypeError(f"no field with one Literal value each tells {names} apart")
 
 
-def kind_named(value: object, union: tuple[type, ...]) -> type | None:
-    """Return the class of the union with this value."""
-    by_value = kinds_of(union)[1].items()
+def find_class(value: object, union: tuple[type, ...]) -> type | None:
+    """Return the class of the union whose tag has this value."""
+    by_value = tagged_classes(union)[1].items()
     return next((kind for own, kind in by_value if _same(own, value)), None)
 
 
@@ -175,7 +176,7 @@ def describe_types(types: Types) -> str:
     words = [_SCALARS[kind] for kind in types if kind in _SCALARS]
     if allowed := choices(types):
         words.insert(0, ("one of " if len(allowed) > 1 else "") + ", ".join(map(repr, allowed)))
-    if inner := items(types):
+    if inner := item_types(types):
         is_table = bool(config_types(inner))
         words.append(
             "an array of tables" if is_table else f"an array, each {describe_types(inner)}"
