@@ -46,7 +46,7 @@ def test_targets_are_the_next_tokens() -> None:
     batch = next_token_batch(from_lists([[2, 3, 5, 7], [11, 13]]), numbers([2, 1]), FILLER)
     assert batch.inputs.tolist() == [[2, 3, 5], [11, 13, FILLER]]
     assert batch.targets.tolist() == [[IGNORE_INDEX, 5, 7], [13, IGNORE_INDEX, IGNORE_INDEX]]
-    assert batch.counted == 3
+    assert batch.num_targets == 3
     assert batch.positions is None
     assert batch.documents is None
 
@@ -86,7 +86,7 @@ def test_packing_keeps_sequences_whole(
     assert batch.inputs[padding].eq(FILLER).all()
     assert batch.targets[padding].eq(IGNORE_INDEX).all()
     unpacked = next_token_batch(from_lists(sequences), numbers(first), FILLER)
-    assert batch.counted == unpacked.counted
+    assert batch.num_targets == unpacked.num_targets
 
 
 def test_packing_by_hand() -> None:
@@ -155,6 +155,6 @@ def test_decoder_inputs_are_targets_shifted_by_one(rows: list[list[int]]) -> Non
         counted = targets != IGNORE_INDEX
         assert targets[counted].tolist() == [*text, end]
         assert inputs[counted].tolist() == [start, *text]
-    assert batch.counted == sum(len(text) + 1 for text in rows)
+    assert batch.num_targets == sum(len(text) + 1 for text in rows)
     moved = batch.to(torch.device("meta"))
     assert moved.present is None and moved.source.device.type == "meta"

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from harken.batch.padding import moved, pad
+from harken.batch.padding import move_to, pad
 from harken.batch.ragged import Numbers, Ragged, ragged_indices, ragged_slices
 
 Flags = Bool[np.ndarray, "_count"]
@@ -28,11 +28,11 @@ class ClozeBatch(NamedTuple):
     targets: Int[Tensor, "N"]
 
     @property
-    def counted(self) -> int:
+    def num_targets(self) -> int:
         return len(self.targets)
 
     def to(self, device: torch.device) -> "ClozeBatch":
-        return moved(self, device)
+        return move_to(self, device)
 
 
 class ClozeQueries(NamedTuple):

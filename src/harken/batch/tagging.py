@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from harken.batch.padding import IGNORE_INDEX, TokenBatch, count_targets, moved, pad
+from harken.batch.padding import IGNORE_INDEX, TokenBatch, count_targets, move_to, pad
 from harken.batch.ragged import Numbers, Ragged, ragged, ragged_indices, ragged_slices
 
 
@@ -33,11 +33,11 @@ class TaggedBatch(NamedTuple):
     tags: Int[Tensor, "B T"]
 
     @property
-    def counted(self) -> int:
+    def num_targets(self) -> int:
         return count_targets(self.tags)
 
     def to(self, device: torch.device) -> "TaggedBatch":
-        return moved(self, device)
+        return move_to(self, device)
 
 
 class SentenceWindows(NamedTuple):
