@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.decode.alignment import align, peaks, spans_around, word_spans
-from harken.decode.ctc import Span, read_path
+from harken.decode.ctc import Span, collapse_path
 from small_ctc import collapse, every_text, lengths_present, random_logs, seeds, strengths
 
 tables = st.tuples(seeds, st.integers(1, 5), st.integers(1, 5))
@@ -27,7 +27,7 @@ def test_most_probable_path_of_every_text(
         assert path is not None and tuple(path.tokens) == text
         assert path.log_probability == pytest.approx(expected.best_path, abs=1e-10)
         if strength > 0:  # else there are ties
-            assert path.spans == read_path(expected.symbols, 0.0, blank).spans
+            assert path.spans == collapse_path(expected.symbols, 0.0, blank).spans
 
 
 @pytest.mark.parametrize("frames", [0, 1, 3])

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.decode.ctc import Span, best_paths, blank_padding, read_path
+from harken.decode.ctc import Span, best_paths, blank_padding, collapse_path
 from small_ctc import (
     collapse,
     every_path,
@@ -31,16 +31,18 @@ def test_best_path_is_the_most_probable_of_all(
 
 
 def test_read_path_by_hand() -> None:
-    path = read_path([0, 3, 3, 0, 3, 5, 5, 5, 4, 0], -1.5, blank=0)
+    path = collapse_path([0, 3, 3, 0, 3, 5, 5, 5, 4, 0], -1.5, blank=0)
     assert path.tokens == [3, 3, 5, 4]
     assert path.spans == [Span(1, 3), Span(4, 5), Span(5, 8), Span(8, 9)]
     assert path.log_probability == -1.5
-    assert read_path([], 0.0, blank=0).tokens == read_path([7, 7], 0.0, blank=7).tokens == []
+    assert (
+        collapse_path([], 0.0, blank=0).tokens == collapse_path([7, 7], 0.0, blank=7).tokens == []
+    )
 
 
 @given(st.lists(st.integers(0, 3), max_size=9), st.integers(0, 3))
 def test_spans_reproduce_the_path(symbols: list[int], blank: int) -> None:
-    path = read_path(symbols, 0.0, blank)
+    path = collapse_path(symbols, 0.0, blank)
     assert tuple(path.tokens) == collapse(symbols, blank)
     rebuilt = [blank] * len(symbols)
     for token, span in zip(path.tokens, path.spans, strict=True):

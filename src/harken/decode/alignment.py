@@ -18,14 +18,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from harken.decode.ctc import LogProbs, Path, Span, blank_padding, read_path
+from harken.decode.ctc import CTCPath, LogProbs, Span, blank_padding, collapse_path
 from harken.decode.stepper import Present
 
 
 @torch.inference_mode()
 def align(
     log_probs: LogProbs, present: Present, texts: Sequence[Sequence[int]], *, blank: int
-) -> list[Path | None]:
+) -> list[CTCPath | None]:
     """Return the most probable path of each row's text, or None if it has no path."""
     if len(log_probs) == 0:
         return []
@@ -56,7 +56,7 @@ def align(
         at = at - step.gather(1, at)
     symbols = torch.stack(path[::-1], dim=1).tolist() if path else [[] for _ in texts]
     return [
-        None if log_prob == -torch.inf else read_path(row, log_prob, blank)
+        None if log_prob == -torch.inf else collapse_path(row, log_prob, blank)
         for row, log_prob in zip(symbols, total.tolist(), strict=True)
     ]
 
