@@ -210,12 +210,12 @@ def test_max_length_in_words() -> None:
     assert EVERY["masked transformer"].max_length == LENGTH
     assert EVERY["masked lstm"].max_length is None
     assert EVERY["rnn lstm"].max_length is None
-    assert [EVERY[name].together for name in ("rnn gru", "masked gru")] == [True, False]
+    assert [EVERY[name].predicts_all_words for name in ("rnn gru", "masked gru")] == [True, False]
 
 
 @pytest.mark.parametrize("direction", ["backward", "both"])
 def test_direction_is_rejected(direction: Literal["backward", "both"]) -> None:
-    with pytest.raises(ValueError, match="has both directions"):
+    with pytest.raises(ValueError, match="adds the backward RNN"):
         BiRNNClozeConfig(cell=GRUConfig(direction=direction))
 
 
