@@ -138,14 +138,14 @@ def test_the_same_pages(gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_pieces_of_bytes_and_of_sentencepiece(gpt2: Path) -> None:
     foreign = load_huggingface(gpt2, "cpu")
-    assert foreign.pieces([9, 10, 28]) == [" duck", "ä", "<28>"]
+    assert foreign.token_texts([9, 10, 28]) == [" duck", "ä", "<28>"]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     numbers = {letter: number for number, letter in enumerate([*alphabet, "Ġa"])}
     of_bytes = Tokenizer(models.BPE(numbers, [("Ġ", "a")]))
     of_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     of_bytes.decoder = decoders.ByteLevel()
     tokens = of_bytes.encode("x aä").ids
-    assert replace(foreign, tokenizer=of_bytes).pieces(tokens) == [
+    assert replace(foreign, tokenizer=of_bytes).token_texts(tokens) == [
         "x",
         " a",
         "Ã",

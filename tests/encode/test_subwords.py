@@ -30,7 +30,7 @@ REPEATABLE: list[TokenizerConfig] = [
 
 def pieces_of(vocabulary: Vocabulary, text: str) -> list[str]:
     (tokens,) = vocabulary.encode([text])
-    return vocabulary.pieces(tokens.tolist())
+    return vocabulary.token_texts(tokens.tolist())
 
 
 @pytest.mark.parametrize("config", REPEATABLE, ids=lambda config: config.kind)

@@ -196,7 +196,8 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         answer = [*best.tokens, END][: self.max_answer_tokens]
         (output,) = self.vocabulary.decode([best.tokens])
         tokens, title = [*prompt.tokens.tolist(), *answer], f"{text} → {output_title(output)}"
-        return causal_example(self.model, tokens, self.vocabulary.pieces, title, prompt.truncation)
+        token_texts = self.vocabulary.token_texts
+        return causal_example(self.model, tokens, token_texts, title, prompt.truncation)
 
     @torch.inference_mode()
     def states(self, questions: Sequence[str]) -> Float[np.ndarray, "N J"]:

@@ -101,7 +101,7 @@ class FillRecipe:
     @property
     def blanked_share(self) -> float:
         """The share of words that are targets in training."""
-        return 1.0 if self.model.together else self.training.mask_ratio
+        return 1.0 if self.model.predicts_all_words else self.training.mask_ratio
 
     def cut(self, lines: Ragged) -> Ragged:
         """Cut lines that are too long for the model into rows."""
@@ -122,7 +122,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         lengths = np.stack((cloze.words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
         by_line = np.split(filled.words, ends), np.split(filled.logs, ends)
         for text, (read, total), words, logs in zip(inputs, lengths, *by_line, strict=True):
-            token_texts = [self.vocabulary.pieces(row) for row in words]
+            token_texts = [self.vocabulary.token_texts(row) for row in words]
             outputs, sums = best_combinations(token_texts, logs, nbest)
             truncation = truncation_of(read, total, AROUND, "words")
             yield ranked_prediction(text, outputs, sums, nbest, truncation)
@@ -136,7 +136,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         trigrams = Trigrams(training, len(vocabulary), end=END, impossible=(PAD, MASK))
         shown = choose_some(len(chosen), MAX_PREDICTIONS, EVALUATION_SEED)
         blanked = self._blanked_texts(examples, lines, chosen[shown])
-        words = vocabulary.pieces(filled.words[shown, 0].tolist())
+        words = vocabulary.token_texts(filled.words[shown, 0].tolist())
         confidences = np.exp(filled.logs[shown, 0]).tolist()
         return Evaluation(
             n=len(chosen),
@@ -161,13 +161,13 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         return AttentionExample(
             title=f"{text} → {prediction.output}",
             run=lambda: self.model(batch.tokens, batch.present, batch.blanks),
-            views=[self_view("words", self.vocabulary.pieces([END, *masked, END]))],
+            views=[self_view("words", self.vocabulary.token_texts([END, *masked, END]))],
             truncation=truncation_of(len(masked), int(line.lengths[0]), AROUND, "words"),
         )
 
     def queries(self, lines: Ragged, chosen: Numbers) -> ClozeQueries:
         """Blank each chosen word alone, or all if the model does not read the words it predicts."""
-        mask = mask_together if self.recipe.model.together else cloze.mask_one_by_one
+        mask = mask_together if self.recipe.model.predicts_all_words else cloze.mask_one_by_one
         return mask(self.recipe.cut(lines), chosen)
 
     @torch.inference_mode()

@@ -176,7 +176,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             return None
         prompt = self._prompt(text, self.model.max_length)
         return next_token_example(
-            self.model, prompt.tokens.tolist(), self.vocabulary.pieces, text, prompt.truncation
+            self.model, prompt.tokens.tolist(), self.vocabulary.token_texts, text, prompt.truncation
         )
 
     def _prompt(self, text: str, max_length: int | None) -> Prompt:

@@ -219,7 +219,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return AttentionExample(
             title=f"{Path(text).name}: {output_title(self.vocabulary.decode([tokens])[0])}",
             run=lambda: self._teacher_force(frames, outputs),
-            views=output_views(outputs, self.vocabulary.pieces, encoder, "sound", sound=view),
+            views=output_views(outputs, self.vocabulary.token_texts, encoder, "sound", sound=view),
             truncation=truncation_of(len(frames), total, "first", "frames"),
         )
 

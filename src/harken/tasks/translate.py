@@ -212,12 +212,12 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         outputs = [*best.tokens, END][: max_tokens(model, self.recipe.search)]
         source = torch.tensor([chunk.tolist()], device=self.device)
         inputs = decoder_inputs(outputs, self.device)
-        texts = vocabulary.pieces(chunk.tolist())
+        texts = vocabulary.token_texts(chunk.tolist())
         encoder = self_view("source tokens", texts, is_encoder_attention)
         return AttentionExample(
             title=f"{text} → {output_title(vocabulary.decode([best.tokens])[0])}",
             run=lambda: model.states(source, torch.ones_like(source, dtype=torch.bool), inputs),
-            views=output_views(outputs, vocabulary.pieces, encoder, "source tokens"),
+            views=output_views(outputs, vocabulary.token_texts, encoder, "source tokens"),
             truncation=truncation_of(len(chunk), len(tokens), "first"),
         )
 
