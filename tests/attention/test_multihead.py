@@ -26,7 +26,7 @@ from harken.attention.scores import (
 )
 
 BATCH, TIME = 2, 7
-SIZES = PositionSizes(width=11, key_width=4, heads=3, length=TIME)
+SIZES = PositionSizes(width=11, key_width=4, heads=3, max_length=TIME)
 
 
 def built(width: int, **choices: object) -> MultiHead:

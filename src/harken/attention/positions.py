@@ -61,14 +61,15 @@ class InputPosition(Position):
 
 
 class LearnedPosition(InputPosition):
-    """A learned vector per position and axis, up to `length`."""
+    """A learned vector per position and axis, up to `max_length`."""
 
     instead_of_sinusoids = "learned vectors, mixed with the tokens"
 
     def __init__(self, sizes: PositionSizes, place: Place) -> None:
         super().__init__(sizes, place)
-        self.length = sizes.length
-        self.tables = nn.ModuleList(nn.Embedding(sizes.length, part) for part in self.part_widths)
+        self.max_length = sizes.max_length
+        tables = (nn.Embedding(sizes.max_length, width) for width in self.part_widths)
+        self.tables = nn.ModuleList(tables)
 
     def axis_vectors(self, axis: int, positions: Positions) -> Float[Tensor, "#B T part"]:
         return cast(Tensor, self.tables[axis](positions))
@@ -94,7 +95,7 @@ class Fourier(InputPosition):
 
     def __init__(self, sizes: PositionSizes, place: Place, span: int) -> None:
         super().__init__(sizes, place)
-        self.length = self.span = span
+        self.max_length = self.span = span
 
     def basis(self) -> Sinusoids | None:
         if self.axes > 1:
@@ -149,7 +150,7 @@ class FourierConfig:
     span: int | None = bounded(None, at_least=2)  # tokens; default: the model's maximum length
 
     def build(self, sizes: PositionSizes) -> Fourier:
-        return Fourier(sizes, self.place, self.span or sizes.length)
+        return Fourier(sizes, self.place, self.span or sizes.max_length)
 
 
 PositionConfig = (

@@ -32,7 +32,7 @@ class PositionSizes:
     width: int  # J of the tokens that enter
     key_width: int  # U
     heads: int  # k
-    length: int  # the longest input, along each axis
+    max_length: int  # along each axis
     axes: int = 1
 
 
@@ -66,7 +66,7 @@ class Position(nn.Module):
     def __init__(self, sizes: PositionSizes) -> None:
         super().__init__()
         self.sizes, self.axes = sizes, sizes.axes
-        self.length: int | None = None  # the longest input along an axis, or None for any
+        self.max_length: int | None = None  # along each axis; None for any length
         self.token_width = self.width = sizes.width  # J of the inputs, J of what `embed` returns
 
     def embed(self, inputs: Inputs, coordinates: Coordinates) -> Float[Tensor, "B T width"]:
@@ -88,7 +88,7 @@ class Position(nn.Module):
     def without(self) -> "NoPosition":
         """Return a position kind of the same widths that adds nothing."""
         removed = NoPosition(self.sizes)
-        removed.length, removed.width = self.length, self.width
+        removed.max_length, removed.width = self.max_length, self.width
         return removed
 
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from harken.batch.ragged import Numbers, Ragged, append, ragged_indices
+from harken.batch.ragged import IntArray, Ragged, append, ragged_indices
 
 IGNORE_INDEX = -100  # a target that the loss ignores
 
@@ -80,7 +80,7 @@ def shift_targets(
     return inputs, targets.masked_fill(~present, IGNORE_INDEX)
 
 
-def next_token_batch(sequences: Ragged, first_targets: Numbers, padding_value: int) -> TokenBatch:
+def next_token_batch(sequences: Ragged, first_targets: IntArray, padding_value: int) -> TokenBatch:
     """Return one sequence per row; targets before the index in `first_targets` are ignored."""
     tokens, present = pad(sequences, padding_value)
     counted = present[:, 1:] & (
@@ -89,7 +89,7 @@ def next_token_batch(sequences: Ragged, first_targets: Numbers, padding_value: i
     return TokenBatch(tokens[:, :-1], tokens[:, 1:].masked_fill(~counted, IGNORE_INDEX))
 
 
-def pack_rows(lengths: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
+def pack_rows(lengths: IntArray, capacity: int) -> tuple[IntArray, IntArray]:
     """Return row and offset of each sequence (best fit, the longest sequences first)."""
     rows, offsets = np.zeros((2, len(lengths)), dtype=np.int64)
     free: list[int] = []  # columns in each row
@@ -106,7 +106,7 @@ def pack_rows(lengths: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
 
 
 def packed_batch(
-    sequences: Ragged, first_targets: Numbers, padding_value: int, capacity: int
+    sequences: Ragged, first_targets: IntArray, padding_value: int, capacity: int
 ) -> TokenBatch:
     """Return several sequences per row of `capacity` columns, numbered by `documents`."""
     lengths = np.maximum(sequences.lengths - 1, 0)

@@ -58,7 +58,8 @@ def position_vectors(
     config: FourierConfig | SinusoidConfig, positions: Int[Tensor, "N"], width: int
 ) -> Float[Tensor, "N J"]:
     """Return the vectors that the library adds at these positions."""
-    sizes = PositionSizes(width=width, key_width=width, heads=1, length=int(positions.max()) + 1)
+    length = int(positions.max()) + 1
+    sizes = PositionSizes(width=width, key_width=width, heads=1, max_length=length)
     return config.build(sizes).vectors(positions[None, :, None])[0]
 
 

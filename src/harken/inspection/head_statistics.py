@@ -75,7 +75,7 @@ def head_statistics(
     *,
     max_offset: int = 32,
 ) -> HeadStatistics:
-    """Return statistics of self-attention weights; fewer queries than keys are the last ones."""
+    """Return statistics of self-attention weights, whose queries are the last T of the S tokens."""
     batch, heads, queries, keys = weights.shape
     if present is None:
         present = weights.new_ones(batch, keys, dtype=torch.bool)

@@ -201,7 +201,7 @@ def _readout(
     path = input_path(model, name)
     if path is None:
         return {}
-    length = min(length, path.position.length or length)
+    length = min(length, path.position.max_length or length)
     read = read_out(attention, path, length=length, seed=seed)
     return {
         "exact": read.exact,

@@ -20,7 +20,7 @@ from torch import Tensor
 from harken.batch.bucketing import BucketSampler
 from harken.batch.padding import IGNORE_INDEX, TokenBatch, next_token_batch, pad
 from harken.batch.pretraining import PretrainingBatches, PromptedSequences, SpecialTokens
-from harken.batch.ragged import Numbers, ragged
+from harken.batch.ragged import IntArray, ragged
 from harken.batch.shards import TokenShards, write_shards
 from harken.batch.views import ViewsConfig
 from harken.config import MAX_BATCH, MAX_SEED, bounded
@@ -358,7 +358,7 @@ def read_texts(path: Path) -> Iterator[str]:
     return (line.text for line in read_lines(path))
 
 
-def encode_all(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[Numbers]:
+def encode_all(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[IntArray]:
     """Yield the tokens of each text, in constant memory."""
     while batch := list(islice(texts, BATCH_TEXTS)):
         yield from vocabulary.encode(batch)

@@ -57,7 +57,7 @@ SomeBatch = TypeVar("SomeBatch", bound="Batch")
 
 @runtime_checkable
 class Batch(Protocol):
-    """Tensors of a training step or a part of it; `counted` targets contribute to the loss."""
+    """Tensors of a training step or a part of it; `num_targets` targets contribute to the loss."""
 
     @property
     def num_targets(self) -> int: ...
