@@ -147,7 +147,7 @@ class Reference:
         parts = [f"`{toml_literal(choice)}`" for choice in choices(spec.types)]
         for types, form in ((spec.types, "{}"), (item_types(spec.types), "array of {}")):
             if names := [NAMES[scalar] for scalar in types if scalar in NAMES]:
-                parts.append(form.format(" or ".join(names) + shown_bounds(spec.limits)))
+                parts.append(form.format(" or ".join(names) + shown_bounds(spec.bounds)))
             if links := [self.link(kind) for kind in config_types(types)]:
                 parts.append(form.format(", ".join(links)))
         return ", ".join(parts)

@@ -203,7 +203,7 @@ def random_settings(record: type, rng: random.Random) -> list[str]:
 
 def _random_value(slot: KeySpec, rng: random.Random) -> str:
     types = item_types(slot.types) or slot.types
-    limits = slot.limits
+    limits = slot.bounds
     low = limits.get("at_least", limits.get("above", 0))
     high = limits.get("at_most", limits.get("below", 1e9))
     if allowed := choices(types):

@@ -79,7 +79,7 @@ def integers(plain: dict[str, object], kinds: tuple[type, ...]) -> list[tuple[st
         if isinstance(value, dict) and (inner := config_types(spec.types)):
             keys += [(f"{name}.{key}", maximum) for key, maximum in integers(value, inner)]
         elif int in spec.types:
-            keys.append((name, spec.limits["at_most"]))
+            keys.append((name, spec.bounds["at_most"]))
     return keys
 
 

@@ -30,7 +30,7 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
         if names := choices(spec.types):
             require_choice(option, value, names)
         elif convert(spec.types, value) != value or not spec.is_within(value) or value == math.inf:
-            problem = f"{option}: expected a number {spec.bounds}, got {value}"
+            problem = f"{option}: expected a number {spec.describe_bounds()}, got {value}"
             raise UserError(problem, fix="change it")
     if run.search is None:
         for option in map(flag, given):

@@ -98,7 +98,7 @@ def _check_bounds(spec: KeySpec, value: Any, at: KeyPath) -> None:
     elif not spec.is_within(value):
         default = spec.field.default
         example = f", such as the default {default}" if isinstance(default, int | float) else ""
-        problem = f"{at.dotted}: expected a number {spec.bounds}, got {value}"
+        problem = f"{at.dotted}: expected a number {spec.describe_bounds()}, got {value}"
         raise at.error(problem, f"choose a number in this range{example}")
 
 

@@ -71,30 +71,29 @@ class KeySpec:
         return self.field.default
 
     @property
-    def limits(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, float]:
         """The bounds by their names in `bounded`."""
         metadata = self.field.metadata
-        limits = {name: metadata[name] for name in _BOUNDS if name in metadata}
+        bounds = {name: metadata[name] for name in _BOUNDS if name in metadata}
         has_integers = int in (*self.types, *item_types(self.types))
-        if has_integers and not limits.keys() & {"at_most", "below"}:
-            limits["at_most"] = MAX_SIZE
-        return limits
+        if has_integers and not bounds.keys() & {"at_most", "below"}:
+            bounds["at_most"] = MAX_SIZE
+        return bounds
 
-    @property
-    def bounds(self) -> str:
-        return " and ".join(f"{_BOUNDS[name][0]} {bound}" for name, bound in self.limits.items())
+    def describe_bounds(self) -> str:
+        return " and ".join(f"{_BOUNDS[name][0]} {bound}" for name, bound in self.bounds.items())
 
     def is_within(self, value: object) -> bool:
-        """Return whether a value is within the bounds; one that is not a number always is."""
+        """Return whether a value is within the bounds; true if it is not a number."""
         return not isinstance(value, int | float) or all(
-            _BOUNDS[name][1](value, bound) for name, bound in self.limits.items()
+            _BOUNDS[name][1](value, bound) for name, bound in self.bounds.items()
         )
 
 
 @cache
-def key_specs(kind: type) -> dict[str, KeySpec]:
+def key_specs(config_class: type) -> dict[str, KeySpec]:
     """Return the keys of a config class, in the order of its fields."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(config_class)
     return {
         field.name: KeySpec(
             field=field,
@@ -102,7 +101,7 @@ def key_specs(kind: type) -> dict[str, KeySpec]:
             optional=NoneType in get_args(hints[field.name]),
             excludes=field.metadata.get("excludes", ()),
         )
-        for field in dataclasses.fields(kind)
+        for field in dataclasses.fields(config_class)
         if field.init
     }
 
@@ -145,7 +144,7 @@ def tagged_classes(union: tuple[type, ...]) -> tuple[str, dict[str | int, type]]
         if len({value[0] for value in values if len(value) == 1}) == len(union):
             return name, {value[0]: kind for value, kind in zip(values, union, strict=True)}
     names = ", ".join(kind.__name__ for kind in union)
-    raise TypeError(f"no field with one Literal value each tells {names} apart")
+    raise TypeError(f"{names}: expected a field with a different Literal in each class")
 
 
 def find_class(value: object, union: tuple[type, ...]) -> type | None:
