@@ -15,7 +15,7 @@ from harken.augment.specaugment import (
     SpecAugmentConfig,
     augment,
     equalize,
-    spans,
+    random_spans,
 )
 
 OFF: dict[str, Any] = {"time_masks": 0, "frequency_masks": 0}
@@ -103,7 +103,7 @@ def test_maximum_widths_of_short_and_long_utterances() -> None:
 
 def test_masks_never_cover_a_whole_row() -> None:
     sizes = np.array([13, 2, 1, 0])
-    hidden = spans(sizes, sizes, 50, 13, default_rng(0))
+    hidden = random_spans(sizes, sizes, 50, 13, default_rng(0))
     assert hidden.sum(axis=1).max() <= 12
     assert all(not row[size:].any() for row, size in zip(hidden, sizes, strict=True))
     assert (sizes - hidden.sum(axis=1) >= np.minimum(sizes, 1)).all()

@@ -7,7 +7,7 @@
 
 At least one frame and one band are not masked, and padding is never changed. The equalizer draws
 z_n ~ N(0, 1) per utterance: a smooth frequency response, as of another microphone or voice, where
-n = 0 changes the loudness and n = 1 the tilt. Features normalized by `mean` lose it again.
+n = 0 changes the loudness and n = 1 the tilt. Normalization by `mean` removes it again.
 """
 
 from dataclasses import dataclass
@@ -38,57 +38,57 @@ def augment(
     frames: Float[Tensor, "B T F"],
     present: Bool[Tensor, "B T"],
     config: SpecAugmentConfig,
-    random: np.random.Generator,
+    rng: np.random.Generator,
 ) -> Float[Tensor, "B T F"]:
     """Warp and mask each utterance."""
     lengths = present.sum(dim=1).cpu().numpy()
     if config.time_warp:
-        frames = warped(frames, lengths, config.time_warp, random)
+        frames = warp_time(frames, lengths, config.time_warp, rng)
     if not config.time_masks and not config.frequency_masks:
         return frames
     bands = np.full(len(frames), frames.shape[2])
     band_widths = np.minimum(bands, config.frequency_width)
     frame_widths = np.minimum(config.time_width, config.time_ratio * lengths).astype(np.int64)
-    band_mask = spans(bands, band_widths, config.frequency_masks, frames.shape[2], random)
-    frame_mask = spans(lengths, frame_widths, config.time_masks, frames.shape[1], random)
+    band_mask = random_spans(bands, band_widths, config.frequency_masks, frames.shape[2], rng)
+    frame_mask = random_spans(lengths, frame_widths, config.time_masks, frames.shape[1], rng)
     masked = torch.from_numpy(frame_mask[:, :, None] | band_mask[:, None, :]).to(frames.device)
-    real = present[:, :, None]
+    is_frame = present[:, :, None]
     counts = present.sum(dim=1).clamp(min=1)[:, None, None]
-    mean = frames.masked_fill(~real, 0.0).sum(dim=1, keepdim=True) / counts
-    return torch.where(masked & real, mean, frames)
+    mean = frames.masked_fill(~is_frame, 0.0).sum(dim=1, keepdim=True) / counts
+    return torch.where(masked & is_frame, mean, frames)
 
 
-def spans(
+def random_spans(
     sizes: Integer[np.ndarray, "B"],
     widths: Integer[np.ndarray, "B"],
     count: int,
     positions: int,
-    random: np.random.Generator,
+    rng: np.random.Generator,
 ) -> Bool[np.ndarray, "B positions"]:
-    """Mask `count` spans of at most `width` in the first `size` positions of each row, not all."""
-    drawn = random.integers(0, widths[:, None] + 1, size=(len(sizes), count))
+    """Mask random spans of the first `size` positions of each row, but never all of them."""
+    drawn = rng.integers(0, widths[:, None] + 1, size=(len(sizes), count))
     # At most size - 1 positions in total: later spans are shortened.
     limit = np.maximum(sizes - 1, 0)[:, None]
     drawn = np.diff(np.minimum(np.cumsum(drawn, axis=1), limit), axis=1, prepend=0)
-    starts = random.integers(0, sizes[:, None] - drawn + 1)[:, :, None]
+    starts = rng.integers(0, sizes[:, None] - drawn + 1)[:, :, None]
     position = np.arange(positions)
     inside = (starts <= position) & (position < starts + drawn[:, :, None])
     masked: np.ndarray = inside.any(axis=1)
     return masked
 
 
-def warped(
+def warp_time(
     frames: Float[Tensor, "B T F"],
     lengths: Integer[np.ndarray, "B"],
     max_shift: int,
-    random: np.random.Generator,
+    rng: np.random.Generator,
 ) -> Float[Tensor, "B T F"]:
     """Move a frame of each utterance by up to `max_shift` frames, and interpolate around it."""
     last = np.maximum(lengths - 1, 0)
     # The ends stay, and an utterance that is too short is not changed.
-    reach = np.clip(last // 2 - 1, 0, max_shift)
-    origins = random.integers(reach + 1, np.maximum(last - reach, reach + 2))
-    targets = origins + random.integers(-reach, reach + 1)
+    max_shifts = np.clip(last // 2 - 1, 0, max_shift)
+    origins = rng.integers(max_shifts + 1, np.maximum(last - max_shifts, max_shifts + 2))
+    targets = origins + rng.integers(-max_shifts, max_shifts + 1)
     index = np.arange(frames.shape[1])
     source = np.array(
         [
@@ -117,13 +117,13 @@ def equalize(
     frames: Float[Tensor, "B T F"],
     present: Bool[Tensor, "B T"],
     config: RandomEqualizerConfig,
-    random: np.random.Generator,
+    rng: np.random.Generator,
 ) -> Float[Tensor, "B T F"]:
     """Add a random curve over the bands to each utterance; padding stays as it is."""
     if not config.strength:
         return frames
     positions = (np.arange(frames.shape[2]) + 0.5) / frames.shape[2]
     waves = np.cos(np.pi * np.arange(config.waves + 1)[:, None] * positions)
-    drawn = random.normal(scale=config.strength, size=(len(frames), len(waves)))
+    drawn = rng.normal(scale=config.strength, size=(len(frames), len(waves)))
     curves = torch.from_numpy(drawn @ waves).to(frames)
     return torch.where(present[:, :, None], frames + curves[:, None, :], frames)
