@@ -10,7 +10,7 @@ IntArray = Integer[np.ndarray, "_count"]  # signed or not: shards are stored uns
 
 
 class Ragged(NamedTuple):
-    """`values` of all sequences one after the other, `lengths` of each."""
+    """The concatenated values of all sequences, and the length of each."""
 
     values: IntArray
     lengths: IntArray
@@ -34,18 +34,18 @@ def ragged(sequences: Sequence[IntArray]) -> Ragged:
 
 def ragged_indices(lengths: IntArray) -> tuple[IntArray, IntArray]:
     """Return for each element the index of its sequence and its index in that sequence."""
-    owner = np.repeat(np.arange(len(lengths)), lengths)
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
     starts = np.cumsum(lengths) - lengths
-    return owner, np.arange(len(owner)) - starts[owner]
+    return sequence, np.arange(len(sequence)) - starts[sequence]
 
 
 def ragged_slices(source: IntArray, starts: IntArray, lengths: IntArray) -> Ragged:
     """Return the slices source[start : start + length]."""
-    owner, index = ragged_indices(lengths)
-    return Ragged(np.asarray(source[starts[owner] + index], dtype=np.int64), lengths)
+    sequence, index = ragged_indices(lengths)
+    return Ragged(np.asarray(source[starts[sequence] + index], dtype=np.int64), lengths)
 
 
-def join(parts: Sequence[Ragged]) -> Ragged:
+def concatenate(parts: Sequence[Ragged]) -> Ragged:
     """Return the sequences of all parts, in order."""
     values, lengths = zip(*parts, strict=True)
     return Ragged(np.concatenate(values), np.concatenate(lengths))
