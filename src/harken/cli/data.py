@@ -179,8 +179,8 @@ def _download(corpus: Corpus, out: Path, mirror: str | None) -> list[Path]:
     print_note(f"license: {corpus.license.name}, {corpus.license.address}")
     for item in corpus.items:
         print_note(f"from {address_of(corpus, item, mirror)}")
-    with _progress() as listen:
-        return download(corpus, out, mirror=mirror, retry=RetryPolicy(), listen=listen)
+    with _progress() as report:
+        return download(corpus, out, mirror=mirror, retry=RetryPolicy(), report=report)
 
 
 @contextmanager
@@ -199,7 +199,7 @@ def _progress() -> Iterator[Callable[[Event], None]]:
     bars: dict[str, progress.TaskID] = {}
     logged = time.monotonic()
 
-    def listen(event: Event) -> None:
+    def report(event: Event) -> None:
         nonlocal logged
         if isinstance(event, Waiting):
             print_note(f"{event.file}: {event.why}; trying again in {event.seconds:.0f} s")
@@ -212,4 +212,4 @@ def _progress() -> Iterator[Callable[[Event], None]]:
             print_note(f"{event.file}: {event.bytes / 1e6:.1f} MB")
 
     with drawn:
-        yield listen
+        yield report
