@@ -206,7 +206,7 @@ def _readout(
     return {
         "exact": read.exact,
         "weights_offset": read.preferred,
-        "prefers": read.prefers,
+        "prefers": read.has_preference,
         "weights_band": read.band,
         "weights_share": read.expected.amax(dim=-1),
         "position": read.position,

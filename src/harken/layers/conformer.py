@@ -34,7 +34,7 @@ class ConformerEncoderConfig:
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
     max_length: int = bounded(1024, at_least=1)  # longest input, in tokens
     attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())  # self-attention
-    position: PositionConfig = NoPositionConfig()  # position kind, in addition to the score's
+    position: PositionConfig = NoPositionConfig()  # position kind, in addition to that of the score
     feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both half-step layers
     kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise kernel size, in tokens
     convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
