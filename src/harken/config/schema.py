@@ -110,11 +110,11 @@ def types_of(hint: Any) -> Types:
     """Return the members of a union without None; TypeError if recipes do not support one."""
     members = get_args(hint) if _origin(hint) in (Union, UnionType) else (hint,)
     types = tuple(member for member in members if member is not NoneType)
-    for kind in types:
-        is_array = _origin(kind) is tuple and get_args(kind)[1:] == (...,)
-        is_literal = _origin(kind) is Literal
-        if not (kind in _SCALARS or config_types((kind,)) or is_literal or is_array):
-            raise TypeError(f"a recipe cannot hold {kind}; see harken.config.schema")
+    for member in types:
+        is_array = _origin(member) is tuple and get_args(member)[1:] == (...,)
+        is_literal = _origin(member) is Literal
+        if not (member in _SCALARS or config_types((member,)) or is_literal or is_array):
+            raise TypeError(f"a recipe cannot hold {member}; see harken.config.schema")
     if str in types and Path in types:
         raise TypeError(f"{hint}: a recipe cannot tell a str from a Path")
     return types
@@ -127,30 +127,30 @@ def config_types(types: Types) -> tuple[type, ...]:
 
 def item_types(types: Types) -> Types:
     """Return the types of the items of an array; empty if none of the types is an array."""
-    return next((types_of(get_args(kind)[0]) for kind in types if _origin(kind) is tuple), ())
+    return next((types_of(get_args(hint)[0]) for hint in types if _origin(hint) is tuple), ())
 
 
 def choices(types: Types) -> tuple[str | int, ...]:
     """Return the values that the Literals among the types allow."""
-    return tuple(choice for kind in types if _origin(kind) is Literal for choice in get_args(kind))
+    return tuple(choice for hint in types if _origin(hint) is Literal for choice in get_args(hint))
 
 
 @cache
 def tagged_classes(union: tuple[type, ...]) -> tuple[str, dict[str | int, type]]:
     """Return the tag, the key that distinguishes the classes, and the class of each value."""
     for name in key_specs(union[0]):
-        specs = [key_specs(kind)[name] for kind in union if name in key_specs(kind)]
+        specs = [key_specs(cls)[name] for cls in union if name in key_specs(cls)]
         values = [choices(spec.types) for spec in specs]
         if len({value[0] for value in values if len(value) == 1}) == len(union):
-            return name, {value[0]: kind for value, kind in zip(values, union, strict=True)}
-    names = ", ".join(kind.__name__ for kind in union)
+            return name, {value[0]: cls for value, cls in zip(values, union, strict=True)}
+    names = ", ".join(cls.__name__ for cls in union)
     raise TypeError(f"{names}: expected a field with a different Literal in each class")
 
 
 def find_class(value: object, union: tuple[type, ...]) -> type | None:
     """Return the class of the union whose tag has this value."""
     by_value = tagged_classes(union)[1].items()
-    return next((kind for own, kind in by_value if _same(own, value)), None)
+    return next((cls for own, cls in by_value if _same(own, value)), None)
 
 
 def _same(choice: object, value: object) -> bool:
@@ -172,7 +172,7 @@ def convert(types: Types, value: Any) -> Any:
 
 def describe_types(types: Types) -> str:
     """Return the types in the terms of TOML, such as "a whole number or a path"."""
-    words = [_SCALARS[kind] for kind in types if kind in _SCALARS]
+    words = [_SCALARS[hint] for hint in types if hint in _SCALARS]
     if allowed := choices(types):
         words.insert(0, ("one of " if len(allowed) > 1 else "") + ", ".join(map(repr, allowed)))
     if inner := item_types(types):
@@ -183,5 +183,5 @@ def describe_types(types: Types) -> str:
     return " or ".join([*words, "a table"] if config_types(types) else words)
 
 
-def _origin(kind: Any) -> Any:
-    return get_origin(kind)  # for an unknown type, the stubs of get_origin return a ParamSpec
+def _origin(hint: Any) -> Any:
+    return get_origin(hint)  # for an unknown type, the stubs of get_origin return a ParamSpec
