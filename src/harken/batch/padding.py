@@ -49,7 +49,7 @@ class TokenBatch(NamedTuple):
 class Seq2SeqBatch(NamedTuple):
     """Encoder inputs (tokens, audio features, images or feature maps) with their texts."""
 
-    source: Int[Tensor, "B M"] | Float[Tensor, "B M F"] | Float[Tensor, "B _ _ _"]
+    source: Int[Tensor, "B M"] | Float[Tensor, "B M F"] | Float[Tensor, "B first second third"]
     present: Bool[Tensor, "B M"] | None  # None for images
     inputs: Int[Tensor, "B T"]  # of the decoder: the start token, then the text
     targets: Int[Tensor, "B T"]  # the text, then the end token

@@ -45,7 +45,7 @@ def ragged_slices(source: IntArray, starts: IntArray, lengths: IntArray) -> Ragg
     return Ragged(np.asarray(source[starts[sequence] + index], dtype=np.int64), lengths)
 
 
-def concatenate(parts: Sequence[Ragged]) -> Ragged:
+def concat_ragged(parts: Sequence[Ragged]) -> Ragged:
     """Return the sequences of all parts, in order."""
     values, lengths = zip(*parts, strict=True)
     return Ragged(np.concatenate(values), np.concatenate(lengths))

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from harken.batch.ragged import IntArray, Ragged, concatenate, ragged_slices
+from harken.batch.ragged import IntArray, Ragged, concat_ragged, ragged_slices
 from harken.errors import Failure, UserError
 from harken.files import replacing_folder
 from harken.inputs import file_size, read_json
@@ -147,7 +147,7 @@ class TokenShards(Shards):
         """Return these documents, in this order."""
         parts = list(self.parts(documents))
         slices = [ragged_slices(part.numbers, part.starts, part.lengths) for part in parts]
-        gathered = concatenate(slices)
+        gathered = concat_ragged(slices)
         if len(parts) == 1:
             return gathered
         return gathered.take(np.argsort(np.concatenate([part.requested for part in parts])))

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from harken.batch.padding import TokenBatch
-from harken.batch.ragged import IntArray, Ragged, concatenate, ragged_indices, ragged_slices
+from harken.batch.ragged import IntArray, Ragged, concat_ragged, ragged_indices, ragged_slices
 from harken.config import bounded
 
 SPAN_MASKS = 2  # masks that span corruption adds to a document
@@ -99,7 +99,7 @@ def draw_views(
         corrupt_spans(windows, config.span, mask, generator),
     ]
     titles = [whole.titles, rotated.titles, shuffled.titles, views[-1].lengths]
-    return TitledTexts(concatenate(views), np.concatenate(titles))
+    return TitledTexts(concat_ragged(views), np.concatenate(titles))
 
 
 def mask_inputs(
