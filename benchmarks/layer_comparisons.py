@@ -63,7 +63,7 @@ def rotary_context(length: int, config: MultiHeadConfig, width: int) -> Attentio
     """Return the context of causal attention with rotary positions."""
     positions = torch.arange(length)[None]
     _, key_width = config.head_widths(width)
-    sizes = PositionSizes(width=width, key_width=key_width, heads=config.heads, length=length)
+    sizes = PositionSizes(width=width, key_width=key_width, heads=config.heads, max_length=length)
     return AttentionContext(
         mask=CAUSAL,
         query_positions=positions,

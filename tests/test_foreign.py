@@ -120,7 +120,7 @@ def test_the_same_pages(gpt2: Path, tmp_path: Path, cli: Cli) -> None:
 
 def test_pieces_of_bytes_and_of_sentencepiece(gpt2: Path) -> None:
     foreign = load_huggingface(gpt2, "cpu")
-    assert foreign.pieces([9, 10, 28]) == [" duck", "ä", "<28>"]
+    assert foreign.token_texts([9, 10, 28]) == [" duck", "ä", "<28>"]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     numbers = {letter: number for number, letter in enumerate([*alphabet, "Ġa"])}
     of_bytes = Tokenizer(models.BPE(numbers, [("Ġ", "a")]))
@@ -128,7 +128,7 @@ def test_pieces_of_bytes_and_of_sentencepiece(gpt2: Path) -> None:
     of_bytes.decoder = decoders.ByteLevel()
     tokens = of_bytes.encode("x aä").ids
     parts = ["x", " a", "Ã", "¤"]  # the last two are parts of a character
-    assert replace(foreign, tokenizer=of_bytes).pieces(tokens) == parts
+    assert replace(foreign, tokenizer=of_bytes).token_texts(tokens) == parts
 
 
 def test_bad_tokenizers(gpt2: Path, tmp_path: Path, cli: Cli) -> None:

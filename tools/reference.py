@@ -23,12 +23,12 @@ from harken.config.schema import (
     Types,
     choices,
     config_types,
-    items,
+    item_types,
     key_specs,
-    kinds_of,
+    tagged_classes,
     types_of,
 )
-from harken.config.write import as_plain, inline
+from harken.config.write import as_plain, toml_literal
 from harken.recipe import TASKS
 from harken.training.loop import StageConfig
 
@@ -97,13 +97,13 @@ def names_kind(spec: KeySpec) -> bool:
 def tables(types: Types, path: tuple[str, ...] = ()) -> Iterator[tuple[type, str, str]]:
     """Yield (class, path, kind) of every table of a recipe."""
     union = config_types(types)
-    tag, by_value = kinds_of(union) if len(union) > 1 else ("", {})
+    tag, by_value = tagged_classes(union) if len(union) > 1 else ("", {})
     values = {kind: f'{tag} = "{value}"' for value, kind in by_value.items()}
     for kind in union:
         yield kind, ".".join(path), values.get(kind, "")
         for name, spec in key_specs(kind).items():
             yield from tables(spec.types, (*path, name))
-            yield from tables(items(spec.types), (*path, name))
+            yield from tables(item_types(spec.types), (*path, name))
 
 
 class Reference:
@@ -144,10 +144,10 @@ class Reference:
 
     def values(self, spec: KeySpec) -> str:
         """Return the allowed values of a key."""
-        parts = [f"`{inline(choice)}`" for choice in choices(spec.types)]
-        for types, form in ((spec.types, "{}"), (items(spec.types), "array of {}")):
+        parts = [f"`{toml_literal(choice)}`" for choice in choices(spec.types)]
+        for types, form in ((spec.types, "{}"), (item_types(spec.types), "array of {}")):
             if names := [NAMES[scalar] for scalar in types if scalar in NAMES]:
-                parts.append(form.format(" or ".join(names) + shown_bounds(spec.limits)))
+                parts.append(form.format(" or ".join(names) + shown_bounds(spec.bounds)))
             if links := [self.link(kind) for kind in config_types(types)]:
                 parts.append(form.format(", ".join(links)))
         return ", ".join(parts)
@@ -197,22 +197,22 @@ def shown_bounds(limits: dict[str, float]) -> str:
 
 def shown_default(spec: KeySpec) -> str:
     """Return the default of a key as TOML; of a table, what differs from the defaults there."""
-    default = spec.absent(None)
+    default = spec.default_value(None)
     if default is MISSING or default is None:
         return "required" if default is MISSING else "none"
     if is_dataclass(default):
         changes = changed_keys(default, is_union=len(config_types(spec.types)) > 1)
-        return f"`{inline(changes)}`" if changes else "defaults"
+        return f"`{toml_literal(changes)}`" if changes else "defaults"
     if isinstance(default, tuple):
         default = [as_plain(item) if is_dataclass(item) else item for item in default]
-    return f"`{inline(str(default) if isinstance(default, Path) else default)}`"
+    return f"`{toml_literal(str(default) if isinstance(default, Path) else default)}`"
 
 
 def changed_keys(config: Any, *, is_union: bool) -> dict[str, Any]:
     """Return the values of a config that are not the defaults of its class, and its kind."""
     changes: dict[str, Any] = {}
     for name, spec in key_specs(type(config)).items():
-        value, default = getattr(config, name), spec.absent(None)
+        value, default = getattr(config, name), spec.default_value(None)
         if value == default and not (is_union and names_kind(spec)):
             continue
         if is_dataclass(value):

@@ -47,7 +47,7 @@ class HuggingFaceModel:
         counts = [window.special_tokens_mask.count(0) for window in windows]
         truncation = truncation_of(counts[0], sum(counts), "first")
         if isinstance(model, GPT):
-            return next_token_example(model, encoded.ids, self.pieces, text, truncation)
+            return next_token_example(model, encoded.ids, self.token_texts, text, truncation)
         device = model.embedding.weight.device
         numbers = torch.tensor([encoded.ids], device=device)
         kinds = torch.tensor([encoded.type_ids], device=device)
@@ -55,11 +55,11 @@ class HuggingFaceModel:
         return AttentionExample(
             title=text,
             run=lambda: model(numbers, segments=segments),
-            views=[self_view("tokens", self.pieces(encoded.ids))],
+            views=[self_view("tokens", self.token_texts(encoded.ids))],
             truncation=truncation,
         )
 
-    def pieces(self, tokens: Sequence[int]) -> list[str]:
+    def token_texts(self, tokens: Sequence[int]) -> list[str]:
         """Return the text of each token."""
         return [self._piece(token) for token in tokens]
 

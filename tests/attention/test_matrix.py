@@ -136,7 +136,7 @@ def test_fused_equals_eager(
                 width=width // factor,
                 key_width=key_width or memory_width,
                 heads=layout.heads,
-                length=LENGTH,
+                max_length=LENGTH,
                 axes=2 if setting == "spatial" else 1,
             )
         ).double()

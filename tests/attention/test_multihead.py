@@ -27,7 +27,7 @@ from small_layers import context_of, randomized
 
 BATCH, TIME = 2, 7
 EVERYTHING, PAST = context_of(NO_MASK, TIME), context_of(CAUSAL, TIME)
-SIZES = PositionSizes(width=11, key_width=4, heads=3, length=TIME)
+SIZES = PositionSizes(width=11, key_width=4, heads=3, max_length=TIME)
 
 
 def built(width: int, **choices: object) -> MultiHead:

@@ -28,7 +28,7 @@ over_all_axes = pytest.mark.parametrize("coordinates", COORDINATES, ids=["row", 
 
 def sizes(coordinates: Tensor, width: int = 7, key_width: int = 4) -> PositionSizes:
     axes = coordinates.shape[-1]
-    return PositionSizes(width=width, key_width=key_width, heads=3, length=SPAN, axes=axes)
+    return PositionSizes(width=width, key_width=key_width, heads=3, max_length=SPAN, axes=axes)
 
 
 @over_all_axes
@@ -135,7 +135,7 @@ def test_fourier_repeats_after_twice_its_span_and_not_before(
     span: int, first: int, width: int
 ) -> None:
     fourier = FourierConfig(span=span).build(sizes(POSITIONS, width))
-    assert fourier.length == span
+    assert fourier.max_length == span
     (vectors,) = fourier.vectors(torch.arange(first, first + 2 * span + 1)[None, :, None])
     assert_close(vectors[-1], vectors[0], rtol=0, atol=1e-4)
     if width > 1:  # a cosine alone is symmetric

@@ -30,7 +30,7 @@ over_all_axes = pytest.mark.parametrize(
 
 
 def sizes(heads: int = HEADS, axes: int = 1, key_width: int = 4) -> PositionSizes:
-    return PositionSizes(width=7, key_width=key_width, heads=heads, length=13, axes=axes)
+    return PositionSizes(width=7, key_width=key_width, heads=heads, max_length=13, axes=axes)
 
 
 @pytest.mark.parametrize("heads", range(1, 18))

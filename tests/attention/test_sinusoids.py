@@ -21,7 +21,7 @@ every_basis = pytest.mark.parametrize("basis", BOTH, ids=["sinusoid", "fourier"]
 @every_basis
 def test_vectors_equal_those_of_models(basis: Sinusoids) -> None:
     config = SinusoidConfig() if basis.span is None else FourierConfig(span=basis.span)
-    sizes = PositionSizes(width=14, key_width=2, heads=1, length=53)
+    sizes = PositionSizes(width=14, key_width=2, heads=1, max_length=53)
     theirs = config.build(sizes).vectors(torch.arange(53)[None, :, None])[0]
     assert_close(basis.vectors(53), theirs.double(), rtol=0, atol=1e-4)
 

@@ -43,7 +43,7 @@ def test_a_batch_has_the_blanked_words_as_targets(lists: list[list[int]], random
         assert batch.blanks[number].tolist() == marks + [False] * padding
         targets += compress(row, marks)
     assert batch.targets.tolist() == targets
-    assert batch.counted == len(targets)
+    assert batch.num_targets == len(targets)
     assert {part.device.type for part in batch.to(torch.device("meta"))} == {"meta"}
 
 

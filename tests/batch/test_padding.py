@@ -76,7 +76,7 @@ def test_packing_keeps_sequences_whole(
     assert batch.inputs[padding].eq(FILLER).all()
     assert batch.targets[padding].eq(IGNORE_INDEX).all()
     unpacked = next_token_batch(from_lists(sequences), numbers(first), FILLER)
-    assert batch.counted == unpacked.counted
+    assert batch.num_targets == unpacked.num_targets
 
 
 def test_packing_by_hand() -> None:
@@ -143,6 +143,6 @@ def test_decoder_inputs_are_targets_shifted_by_one(rows: list[list[int]]) -> Non
         counted = targets != IGNORE_INDEX
         assert targets[counted].tolist() == [*text, end]
         assert inputs[counted].tolist() == [start, *text]
-    assert batch.counted == sum(len(text) + 1 for text in rows)
+    assert batch.num_targets == sum(len(text) + 1 for text in rows)
     moved = batch.to(torch.device("meta"))
     assert moved.present is None and moved.source.device.type == "meta"

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.batch.ragged import append, join, ragged, ragged_indices, ragged_slices
+from harken.batch.ragged import append, concat_ragged, ragged, ragged_indices, ragged_slices
 
 from .lists import documents, from_lists, numbers, to_lists
 
@@ -43,7 +43,7 @@ def test_slices_equal_list_slices(source: list[int], data: st.DataObject) -> Non
 
 @given(st.lists(documents, min_size=1, max_size=3))
 def test_join_keeps_the_order(parts: list[list[list[int]]]) -> None:
-    joined = join([from_lists(part) for part in parts])
+    joined = concat_ragged([from_lists(part) for part in parts])
     assert to_lists(joined) == [sequence for part in parts for sequence in part]
 
 

@@ -94,7 +94,7 @@ def test_a_batch_is_its_windows(sentences: Drawn, limit: int, data: st.DataObjec
             assert batch.tags[row, column] == (tag if inside else IGNORE_INDEX)
         assert (batch.tags[row, length:] == IGNORE_INDEX).all()
         counted += kept
-    assert batch.counted == counted
+    assert batch.num_targets == counted
     present = batch.forms[batch.present]
     assert len(batch.spellings) == len(present.unique())  # each once
 
@@ -102,7 +102,7 @@ def test_a_batch_is_its_windows(sentences: Drawn, limit: int, data: st.DataObjec
 def test_without_tags_nothing_counts() -> None:
     corpus = word_corpus([numbers([3, 5])], [numbers([0, 0])], [numbers([2])])
     batch = tagged_batch(corpus, sentence_windows(corpus.lengths, 7), numbers([0]), FILLER)
-    assert batch.counted == 0
+    assert batch.num_targets == 0
     assert batch.rows.tolist() == [[3, 5]]
 
 

@@ -107,7 +107,7 @@ def test_remarks_are_harmless_and_keep_what_can_be_seen(text: str) -> None:
     screen = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stderr", screen)
-        output.remark(text)
+        output.print_note(text)
     assert_harmless(screen.getvalue())
     if text.isprintable():
         assert screen.getvalue() == f"{text}\n"

@@ -42,7 +42,7 @@ FORM = "expected the form key.key=value; write for example model.width=64"
         ("model.layers=0", f"model.layers: {SIZE} 0; {RANGE}, such as the default 2"),
         (
             "model.attention.hidden=3",
-            "'hidden' belongs to kind 'dense', 'random', this is kind 'scaled'; "
+            "'hidden' belongs to kind 'dense', 'random', but this is kind 'scaled'; "
             "remove 'hidden', or write kind = \"dense\"",
         ),
         ("model={width=5}", "model: width 5 is odd; change [model]"),
@@ -134,7 +134,7 @@ def test_wrong_type(text: str, expected: str, value: str, fix: str) -> None:
         ),
         (
             '[model.attention]\nkind = "random"\nheads = 3',
-            "5: 'heads' belongs to kind 'scaled', this is kind 'random'; "
+            "5: 'heads' belongs to kind 'scaled', but this is kind 'random'; "
             "remove 'heads', or write kind = \"scaled\"",
         ),
         (

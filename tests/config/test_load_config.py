@@ -91,7 +91,7 @@ def test_value_of_a_key(text: str, path: str, value: object) -> None:
         ),
         (
             'task = "answer"\nread = "w"\nseed = 3',
-            "3: 'seed' belongs to task 'tag', this is task 'answer'; remove 'seed', or write "
+            "3: 'seed' belongs to task 'tag', but this is task 'answer'; remove 'seed', or write "
             'task = "tag"',
         ),
         (  # keys of the other task are not suggested
@@ -121,7 +121,11 @@ def test_types_that_toml_cannot_tell_apart_are_refused() -> None:
     class Twins:
         field: Tag | Layer
 
-    for kind, part in ((Bag, "dict"), (Either, "str from a Path"), (Twins, "Tag, Layer apart")):
+    for kind, part in (
+        (Bag, "dict"),
+        (Either, "str from a Path"),
+        (Twins, "Tag, Layer: expected a field"),
+    ):
         with pytest.raises(TypeError, match=part):
             loads(kind, "field = {}", base=BASE)
 

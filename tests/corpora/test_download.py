@@ -89,7 +89,7 @@ def get(
 ) -> list[Event]:
     events: list[Event] = []
     paths = download(
-        wanted, folder, mirror=f"{server.base}/mirror/", retry=retry, listen=events.append
+        wanted, folder, mirror=f"{server.base}/mirror/", retry=retry, report=events.append
     )
     assert paths == [folder / part.stored for part in wanted.items]
     return events
@@ -130,9 +130,7 @@ def test_something_else_there_is_left_alone(server: Loopback, tmp_path: Path, st
     mine = path / "mine" if path.is_dir() else path
     mine.write_text("my own work")
     server.asked.clear()
-    with pytest.raises(
-        UserError, match=rf"{stored}: another file or folder is there \(expected sha256"
-    ):
+    with pytest.raises(UserError, match=rf"{stored}: has other contents \(expected sha256"):
         get(server, tmp_path)
     assert mine.read_text() == "my own work"
     assert server.asked == []
@@ -362,7 +360,7 @@ def test_addresses(tmp_path: Path) -> None:
     for mirror in ("https://m/x/", "https://m/x"):
         assert address_of(ALL, gz, mirror) == "https://m/x/small/text.gz"
     with pytest.raises(UserError, match="mirror ftp://m: expected an https"):
-        download(ALL, tmp_path / "new", mirror="ftp://m", retry=HASTY, listen=print)
+        download(ALL, tmp_path / "new", mirror="ftp://m", retry=HASTY, report=print)
     assert names(tmp_path) == set()
     with pytest.raises(Failure, match="expected https"):
         fetch("http://example.org/f", io.BytesIO(), "f", 1, HASTY, print)

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.decode.alignment import align, peaks, spans_around, word_spans
-from harken.decode.ctc import Span, read_path
+from harken.decode.alignment import align, find_peaks, spans_around, word_spans
+from harken.decode.ctc import Span, collapse_path
 from small_ctc import collapse, every_text, lengths_present, random_logs, seeds, strengths
 
 tables = st.tuples(seeds, st.integers(1, 5), st.integers(1, 5))
@@ -27,7 +27,7 @@ def test_most_probable_path_of_every_text(
         assert path is not None and tuple(path.tokens) == text
         assert path.log_probability == pytest.approx(expected.best_path, abs=1e-10)
         if strength > 0:  # else there are ties
-            assert path.spans == read_path(expected.symbols, 0.0, blank).spans
+            assert path.spans == collapse_path(expected.symbols, 0.0, blank).spans
 
 
 @pytest.mark.parametrize("frames", [0, 1, 3])
@@ -76,7 +76,7 @@ def test_peaks_are_the_best_monotonic_choice(table: tuple[int, int, int]) -> Non
     seed, tokens, frames = table
     weights = random_logs(1, tokens, frames, seed, strength=2.0)[0].exp()
     before = weights.clone()
-    paths = peaks(weights).tolist()
+    paths = find_peaks(weights).tolist()
     assert torch.equal(weights, before)
     choices = itertools.product(range(frames), repeat=tokens)
     monotonic = [choice for choice in choices if list(choice) == sorted(choice)]
@@ -88,8 +88,8 @@ def test_peaks_are_the_best_monotonic_choice(table: tuple[int, int, int]) -> Non
 
 
 def test_ties_take_the_earliest_peak() -> None:
-    assert peaks(torch.full((3, 5), 0.2)).tolist() == [0, 0, 0]
-    assert peaks(torch.zeros(0, 5)).tolist() == []
+    assert find_peaks(torch.full((3, 5), 0.2)).tolist() == [0, 0, 0]
+    assert find_peaks(torch.zeros(0, 5)).tolist() == []
 
 
 def test_each_token_gets_its_nearest_frames() -> None:

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.decode.ctc import best_paths, blank_padding, read_path
+from harken.decode.ctc import best_paths, blank_padding, collapse_path
 from small_ctc import (
     collapse,
     every_path,
@@ -32,7 +32,7 @@ def test_best_path_is_the_most_probable_of_all(
 
 @given(st.lists(st.integers(0, 3), max_size=9), st.integers(0, 3))
 def test_spans_reproduce_the_path(symbols: list[int], blank: int) -> None:
-    path = read_path(symbols, 0.0, blank)
+    path = collapse_path(symbols, 0.0, blank)
     assert tuple(path.tokens) == collapse(symbols, blank)
     rebuilt = [blank] * len(symbols)
     for token, span in zip(path.tokens, path.spans, strict=True):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.attention.sinusoids import Sinusoids
-from harken.design.band import BandPlan, band, band_shape, slow_pairs
+from harken.design.band import BandPlan, band_head, band_shape, slow_pairs
 from harken.design.designs import check, design_band
 from harken.design.head import attention
 from harken.errors import UserError
@@ -35,7 +35,7 @@ def test_attention_is_half_at_the_half_width(width: float, sharpness: float) -> 
         basis=Sinusoids(width=62), offset=120, band=width, sharpness=sharpness, length=307
     )
     shape = band_shape(plan)
-    weights = attention(band(plan), plan.basis.vectors(307))[-1]
+    weights = attention(band_head(plan), plan.basis.vectors(307))[-1]
     peak = 306 - 120
     assert int(weights.argmax()) == peak
     if shape.half_width is not None and shape.half_width < 118:

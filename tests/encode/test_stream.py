@@ -69,8 +69,8 @@ def test_a_stream_of_characters_has_the_characters_of_the_text(text: str) -> Non
     vocabulary = CharactersConfig().fit([text, "\n"])
     stream = StreamEncoder(vocabulary, "file")
     start, *tokens = stream.join(stream.encode(split_chunks(text, 5))).tolist()
-    assert vocabulary.pieces([start]) == ["\n"]
-    assert "".join(vocabulary.pieces(tokens)) == text
+    assert vocabulary.token_texts([start]) == ["\n"]
+    assert "".join(vocabulary.token_texts(tokens)) == text
     assert len(tokens) == len(text) == stream.text_lengths(split_chunks(text, 5))[:, 1].sum()
 
 
@@ -89,7 +89,7 @@ def test_the_first_space_of_a_line(kind: str) -> None:
     """It is removed if it is a token of its own."""
     vocabulary = VOCABULARIES[kind]
     (tokens,) = StreamEncoder(vocabulary, "lines").encode(["to-morrow"])
-    pieces = vocabulary.pieces(tokens.tolist())
+    pieces = vocabulary.token_texts(tokens.tolist())
     assert pieces[-1] == SPECIAL[END]
     assert "".join(pieces[:-1]) == ("to-morrow" if kind == "characters" else " to-morrow")
 

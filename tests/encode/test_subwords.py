@@ -31,7 +31,7 @@ REPEATABLE: list[TokenizerConfig] = [
 
 def pieces_of(vocabulary: Vocabulary, text: str) -> list[str]:
     (tokens,) = vocabulary.encode([text])
-    return vocabulary.pieces(tokens.tolist())
+    return vocabulary.token_texts(tokens.tolist())
 
 
 def test_a_fit_is_the_same_in_another_process() -> None:

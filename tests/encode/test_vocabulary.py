@@ -79,7 +79,7 @@ def test_special_tokens_come_first(kind: str) -> None:
     vocabulary = fitted(kind)
     assert (PAD, UNKNOWN, MASK, END) == (0, 1, 2, 3)
     assert SPECIAL == ("<pad>", "<unknown>", "<mask>", "<end>")
-    assert vocabulary.pieces([0, 1, 2, 3]) == list(SPECIAL)
+    assert vocabulary.token_texts([0, 1, 2, 3]) == list(SPECIAL)
     london = tokens_of(vocabulary, "London")
     assert vocabulary.decode([[MASK, *london, END, PAD, PAD]]) == ["London"]
 
@@ -97,8 +97,8 @@ def test_a_word_has_the_same_tokens_everywhere(kind: str) -> None:
 def test_pieces_join_to_the_text(kind: str) -> None:
     vocabulary = fitted(kind)
     text = "London, 1815 (London)\n"
-    assert "".join(vocabulary.pieces(tokens_of(vocabulary, text))) == f" {text}"
-    halves = vocabulary.pieces(tokens_of(vocabulary, "ж"))  # in bytes: the corpus has none
+    assert "".join(vocabulary.token_texts(tokens_of(vocabulary, text))) == f" {text}"
+    halves = vocabulary.token_texts(tokens_of(vocabulary, "ж"))  # in bytes: the corpus has none
     assert len(halves) > 1
     assert not any("�" in piece or piece == "" for piece in halves)
 
@@ -111,7 +111,7 @@ def test_a_stored_vocabulary_is_the_same(kind: str, tmp_path: Path) -> None:
     loaded = Vocabulary.load(path)
     every = range(len(vocabulary))
     assert len(loaded) == len(vocabulary)
-    assert loaded.pieces(every) == vocabulary.pieces(every)
+    assert loaded.token_texts(every) == vocabulary.token_texts(every)
     several = [*CORPUS, *ODD, ""]
     for mine, theirs in zip(loaded.encode(several), vocabulary.encode(several), strict=True):
         assert mine.tolist() == theirs.tolist()

@@ -44,7 +44,7 @@ def test_positions_of_words(text: str) -> None:
 def test_rare_words_are_unknown() -> None:
     texts = ["a b a c", "c a d e e e"]
     vocabulary = WholeWordsConfig(min_count=2).fit(texts)
-    assert vocabulary.pieces(range(len(vocabulary))) == [*SPECIAL, "a", "e", "c"]
+    assert vocabulary.token_texts(range(len(vocabulary))) == [*SPECIAL, "a", "e", "c"]
     (tokens,) = vocabulary.encode(["a b c d e"])
     assert tokens.tolist() == [4, UNKNOWN, 6, UNKNOWN, 5]
     assert len(WholeWordsConfig(min_count=1).fit(texts)) == 4 + 5
@@ -56,7 +56,7 @@ def test_every_word_has_a_token(texts: list[str], text: str, min_count: int) -> 
     config = WholeWordsConfig(min_count=min_count)
     vocabulary = config.fit(texts)
     (tokens,) = vocabulary.encode([text])
-    pieces = vocabulary.pieces(tokens.tolist())
+    pieces = vocabulary.token_texts(tokens.tolist())
     for piece, word, token in zip(pieces, words_of(text), tokens, strict=True):
         known = sum(words_of(other).count(word) for other in texts) >= min_count
         assert (piece == word) if known else (token == UNKNOWN)
@@ -66,7 +66,7 @@ def test_every_word_has_a_token(texts: list[str], text: str, min_count: int) -> 
 def test_special_tokens_in_a_text_are_text() -> None:
     vocabulary = WholeWordsConfig(min_count=1).fit(["the <mask> of <pad>"])
     (tokens,) = vocabulary.encode(["<mask><pad>"])
-    assert vocabulary.pieces(tokens.tolist()) == ["<", "mask", ">", "<", "pad", ">"]
+    assert vocabulary.token_texts(tokens.tolist()) == ["<", "mask", ">", "<", "pad", ">"]
     assert PAD not in tokens
 
 

@@ -50,7 +50,7 @@ def test_rows_of_frequent_words() -> None:
     words = fitted(least=4)
     assert sorted(words.rows) == ["the"]
     assert row(words, "bank") == UNKNOWN
-    assert words.known["bank"].times == 3
+    assert words.known["bank"].occurrences == 3
     assert len(words) == 3
 
 

@@ -18,13 +18,13 @@ from harken.config.schema import (
     KeySpec,
     choices,
     config_types,
-    items,
+    find_class,
+    item_types,
     key_specs,
-    kind_named,
-    kinds_of,
+    tagged_classes,
     types_of,
 )
-from harken.config.write import inline
+from harken.config.write import toml_literal
 from harken.formats.captions import read_captions
 from harken.formats.conllu import read_conllu
 from harken.formats.links import read_links
@@ -140,7 +140,7 @@ def run_recipe(folder: Path, rng: random.Random) -> None:
     tree = {"task": task, "seed": 0, **RECIPES[task]}
     path, overrides = folder / "mutant.toml", []
     if rng.random() < 0.5:
-        record = kind_named(task, types_of(Recipe))
+        record = find_class(task, types_of(Recipe))
         assert record is not None
         overrides = random_settings(record, rng)
     else:
@@ -187,7 +187,7 @@ def random_settings(record: type, rng: random.Random) -> list[str]:
         while union := config_types(types):
             chosen = rng.choice(union)
             if len(union) > 1 and path:
-                kind, by_value = kinds_of(union)
+                kind, by_value = tagged_classes(union)
                 value = next(value for value, other in by_value.items() if other is chosen)
                 found.append(f"{'.'.join([*path, kind])}={value}")
             if not key_specs(chosen):
@@ -203,8 +203,8 @@ def random_settings(record: type, rng: random.Random) -> list[str]:
 
 
 def _random_value(slot: KeySpec, rng: random.Random) -> str:
-    types = items(slot.types) or slot.types
-    limits = slot.limits
+    types = item_types(slot.types) or slot.types
+    limits = slot.bounds
     low = limits.get("at_least", limits.get("above", 0))
     high = limits.get("at_most", limits.get("below", 1e9))
     if allowed := choices(types):
@@ -219,7 +219,7 @@ def _random_value(slot: KeySpec, rng: random.Random) -> str:
         value = float(value)
     else:
         value = "x"
-    return inline([value] * rng.randint(0, 3) if items(slot.types) else value)
+    return toml_literal([value] * rng.randint(0, 3) if item_types(slot.types) else value)
 
 
 def _toml(tree: dict[str, Any], prefix: str = "") -> str:
@@ -231,7 +231,7 @@ def _toml(tree: dict[str, Any], prefix: str = "") -> str:
             lines.append(_toml(value, f"{name}."))
         else:
             try:
-                lines.append(f"{name} = {inline(value)}")
+                lines.append(f"{name} = {toml_literal(value)}")
             except Exception:
                 lines.append(f"{name} = {value!r}")
     return "\n".join(lines)

@@ -111,7 +111,7 @@ def run_tokenizer(path: Path, rng: random.Random) -> None:
         encoded = vocabulary.encode(TEXTS)
         assert all(0 <= token < len(vocabulary) for tokens in encoded for token in tokens)
         vocabulary.decode([tokens.tolist() for tokens in encoded])
-        vocabulary.pieces(range(len(vocabulary)))
+        vocabulary.token_texts(range(len(vocabulary)))
         return
     tokenizer = load_tokenizer(path)
     with tokenizer_errors("it cannot encode"):

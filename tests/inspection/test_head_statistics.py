@@ -42,7 +42,7 @@ PRESENT = torch.tensor(
 def test_figures_are_means_over_queries(time: int) -> None:
     """Padding on either side; the last three queries only, as when a text is extended."""
     weights = random_weights(present=PRESENT, time=time)
-    result = head_statistics(weights, PRESENT, reach=REACH)
+    result = head_statistics(weights, PRESENT, max_offset=REACH)
     for head in range(HEADS):
         offsets, distances, entropies_, shares, first = [], [], [], [], []
         at: dict[int, list[float]] = {d: [] for d in range(-REACH, REACH + 1)}
@@ -72,7 +72,7 @@ def test_figures_are_means_over_queries(time: int) -> None:
             assert_close(tally.mean[head].item(), sum(values) / len(values))
         assert result.entropy.count == len(offsets)
         for d, values in at.items():
-            assert result.at_count[d + REACH] == len(values)
+            assert result.query_counts[d + REACH] == len(values)
             assert_close(result.mean_weight_at(d)[head].item(), sum(values) / max(len(values), 1))
 
 

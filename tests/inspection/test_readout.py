@@ -242,7 +242,7 @@ def test_an_encoder_that_shares_the_embedding_of_its_decoder() -> None:
 def test_speech_has_no_embedding_and_images_no_path() -> None:
     model = RecognizerConfig(width=16).build(9, features=8, hop_ms=10.0, seed=0)
     path = input_path(model, "encoder.blocks.1.attention")
-    assert path.table.shape == (1, 16) and not path.table.any() and not path.first
+    assert path.table.shape == (1, 16) and not path.table.any() and not path.is_first_layer
     norms = [norm for norm in path.norms if not isinstance(norm, nn.Identity)]
     assert len(norms) == 2  # past the first block, and into the second's attention
     spatial = SpatialConfig(layers=1).build(16, 3, 3)

@@ -192,7 +192,7 @@ def test_max_length_in_words() -> None:
     assert MaskedLMConfig(encoder=TransformerEncoderConfig(max_length=3)).max_length == 1
     assert EVERY["masked lstm"].max_length is None
     assert EVERY["rnn lstm"].max_length is None
-    assert [EVERY[name].together for name in ("rnn gru", "masked gru")] == [True, False]
+    assert [EVERY[name].predicts_all_words for name in ("rnn gru", "masked gru")] == [True, False]
 
 
 FOUR_HEADS = TransformerEncoderConfig(attention=MultiHeadConfig(heads=4))
@@ -201,8 +201,8 @@ FOUR_HEADS = TransformerEncoderConfig(attention=MultiHeadConfig(heads=4))
 @pytest.mark.parametrize(
     ("kind", "choices", "message"),
     [
-        (BiRNNClozeConfig, {"cell": GRUConfig(direction="backward")}, "has both directions"),
-        (BiRNNClozeConfig, {"cell": GRUConfig(direction="both")}, "has both directions"),
+        (BiRNNClozeConfig, {"cell": GRUConfig(direction="backward")}, "adds the backward RNN"),
+        (BiRNNClozeConfig, {"cell": GRUConfig(direction="both")}, "adds the backward RNN"),
         (MaskedLMConfig, {"encoder": TransformerEncoderConfig(max_length=2)}, "at least 3"),
         (MaskedLMConfig, {"width": 13, "encoder": FOUR_HEADS}, "does not divide"),
         (MaskedLMConfig, {"encoder": GatedConvolutionConfig(causal=True)}, "bidirectional"),

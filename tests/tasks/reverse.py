@@ -63,7 +63,7 @@ class ReversePredictor(Predictor[Reverse, str, Vocabulary, GPT]):
 
     def attention(self, text: str) -> AttentionExample | None:
         tokens = encode([text], self.vocabulary).inputs
-        view = self_view("Letters", self.vocabulary.pieces(tokens[0].tolist()))
+        view = self_view("Letters", self.vocabulary.token_texts(tokens[0].tolist()))
         return AttentionExample(title=text, run=lambda: self.model.states(tokens), views=[view])
 
 

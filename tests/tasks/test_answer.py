@@ -99,7 +99,7 @@ def test_packed_and_padded_batches_have_the_same_loss(recipe_file: Path, tmp_pat
         run = initial_run(load_recipe(recipe_file, [*SMALL, f"training.pretrain.pack={pack}"]))
         parts = batches(stages_of(run, tmp_path)[0], 1)
         total = sum(answer_loss(run.model, part).item() for part in parts)
-        losses.append((total, sum(part.counted for part in parts)))
+        losses.append((total, sum(part.num_targets for part in parts)))
     assert losses[0][1] == losses[1][1]
     assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-5)
 

@@ -182,7 +182,7 @@ def test_views_cover_all_attention_layers(
     for view in views:
         for layer in view.layers:
             assert layer.weights.shape[1:] == (len(view.view.queries), len(view.view.keys))
-    words = [word.strip() for word in run.vocabulary.pieces(tokens)]
+    words = [word.strip() for word in run.vocabulary.token_texts(tokens)]
     assert list(views[0].view.queries) == words
     if len(views) == 3:
         assert list(views[2].view.keys) == ["<end>", *words[:-1]]

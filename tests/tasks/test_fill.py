@@ -109,7 +109,7 @@ def test_batches(recipe_file: Path, tmp_path: Path, kind: str) -> None:
         scores = run.model(batch.tokens, batch.present, batch.blanks)
         expected = nn.CrossEntropyLoss(reduction="sum")(scores, batch.targets)
         torch.testing.assert_close(cloze_loss(run.model, batch), expected)
-        assert batch.counted == int(batch.blanks.sum())
+        assert batch.num_targets == int(batch.blanks.sum())
     (first,), (second,) = batches(stage, 0), batches(stage, 8)
     assert not all(map(torch.equal, first, second))
 
@@ -148,7 +148,7 @@ def test_evaluation_equals_a_loop_over_words(
             nats.append(-logs[true].item())
             correct.append(words[0].item() == true)
             top5.append(true in words[:5])
-            outputs.append(trained.vocabulary.pieces([int(words[0])])[0])
+            outputs.append(trained.vocabulary.token_texts([int(words[0])])[0])
     metrics = {name: estimate.value for name, estimate in evaluation.metrics.items()}
     assert next(iter(metrics)) == "accuracy"
     assert evaluation.n == len(nats)
@@ -223,7 +223,7 @@ def test_several_blanks_in_a_line(recipe_file: Path, kind: str) -> None:
     if kind == "masked":
         line[[0, 2, 5]] = MASK
     logs = [log_probabilities(model, line.tolist(), at)[len(SPECIAL) :] for at in (0, 2, 5)]
-    words = trained.vocabulary.pieces(range(len(SPECIAL), len(trained.vocabulary)))
+    words = trained.vocabulary.token_texts(range(len(SPECIAL), len(trained.vocabulary)))
     combined = [
         (sum(blank[number].item() for blank, number in zip(logs, numbers, strict=True)), numbers)
         for numbers in itertools.product(*(blank.topk(6).indices.tolist() for blank in logs))

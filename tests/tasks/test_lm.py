@@ -276,7 +276,7 @@ def test_attention_of_the_held_out_text(recipe_path: Path) -> None:
     assert list(view.queries[:-1]) == list(view.keys[1:])
     tokens = torch.tensor([trained.vocabulary.encode(["".join(view.keys)])[0][-LENGTH:].tolist()])
     scores = trained.model(tokens)[0, -1]
-    assert trained.vocabulary.pieces([int(scores.argmax())]) == [view.queries[-1]]
+    assert trained.vocabulary.token_texts([int(scores.argmax())]) == [view.queries[-1]]
     assert repr(view.queries[-1]) == after
     with torch.inference_mode(), record(trained.model) as calls:
         example.run()

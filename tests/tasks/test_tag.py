@@ -174,7 +174,7 @@ def test_long_training_sentences_are_cut(desk: Path, tmp_path: Path) -> None:
     run = initial_run(load_recipe(desk / "recipe.toml", changes))
     (stage,) = stages_of(run, tmp_path)
     (part,) = stage.batch(0)
-    assert part.counted == 50
+    assert part.num_targets == 50
     assert part.loss(run.model, torch.device("cpu")).isfinite()
 
 
@@ -187,7 +187,7 @@ def test_the_loss_is_the_cross_entropy_of_the_tags(desk: Path, tmp_path: Path) -
         scores.flatten(0, 1), batch.tags.flatten()
     )
     torch.testing.assert_close(tags_loss(trained.model, batch), expected, rtol=1e-5, atol=1e-4)
-    assert batch.counted == int(batch.present.sum())
+    assert batch.num_targets == int(batch.present.sum())
 
 
 def test_words_without_neighbors_are_not_targets(desk: Path, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_words_without_neighbors_are_not_targets(desk: Path, tmp_path: Path) -> 
     run = initial_run(recipe)
     model = run.model
     batch = batches(stages_of(run, tmp_path)[0], 0)[0]
-    assert batch.counted == 3
+    assert batch.num_targets == 3
     (rows,) = run.vocabulary.encode([["lo", "ba", "dis"]]).rows
     vectors = model.words.weight[torch.from_numpy(rows)]
     means = torch.stack([vectors[[1, 2]].mean(0), vectors[[0, 2]].mean(0), vectors[:2].mean(0)])

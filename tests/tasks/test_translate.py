@@ -203,7 +203,7 @@ def test_other_encoders_and_decoders_learn(
     losses = []
     for step in range(15):
         (batch,) = stage.batch(step)
-        loss = batch.loss(model, torch.device("cpu")) / batch.counted
+        loss = batch.loss(model, torch.device("cpu")) / batch.num_targets
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

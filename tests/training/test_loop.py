@@ -34,7 +34,7 @@ class Points(NamedTuple):
     targets: Tensor
 
     @property
-    def counted(self) -> int:
+    def num_targets(self) -> int:
         return len(self.inputs)
 
     def to(self, device: torch.device) -> "Points":

@@ -6,7 +6,7 @@ from torch import nn
 
 from harken.cli.main import main
 from harken.config import as_plain, dumps, loads
-from harken.config.schema import config_types, key_specs, kind_named, types_of
+from harken.config.schema import config_types, find_class, key_specs, types_of
 from harken.encode.vocabulary import VocabularySizes
 from harken.errors import UserError
 from harken.recipe import Recipe, load_recipe, task_of
@@ -71,7 +71,7 @@ def test_too_large_models_leave_no_run_folder(
 
 def integers(plain: dict[str, object], kinds: tuple[type, ...]) -> list[tuple[str, float]]:
     """Return the dotted key of every integer of a recipe, with its maximum."""
-    kind = kind_named(plain.get("task", plain.get("kind")), kinds) if len(kinds) > 1 else kinds[0]
+    kind = find_class(plain.get("task", plain.get("kind")), kinds) if len(kinds) > 1 else kinds[0]
     assert kind is not None
     keys = []
     for name, spec in key_specs(kind).items():
@@ -79,7 +79,7 @@ def integers(plain: dict[str, object], kinds: tuple[type, ...]) -> list[tuple[st
         if isinstance(value, dict) and (inner := config_types(spec.types)):
             keys += [(f"{name}.{key}", maximum) for key, maximum in integers(value, inner)]
         elif int in spec.types:
-            keys.append((name, spec.limits["at_most"]))
+            keys.append((name, spec.bounds["at_most"]))
     return keys
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harken import config
-from harken.config.write import inline
+from harken.config.write import toml_literal
 from harken.errors import UserError
 
 C = TypeVar("C")
@@ -13,7 +13,7 @@ C = TypeVar("C")
 
 def checked_config(kind: type[C], table: Mapping[str, Any], where: str) -> C:
     """Build a config with the checks and messages of recipes."""
-    text = "\n".join(f"{key} = {inline(value)}" for key, value in table.items())
+    text = "\n".join(f"{key} = {toml_literal(value)}" for key, value in table.items())
     try:
         checked: C = config.loads(kind, text, name=where, base=Path())
         return checked
@@ -23,7 +23,7 @@ def checked_config(kind: type[C], table: Mapping[str, Any], where: str) -> C:
         raise UserError(problem, fix=error.fix.replace("recipe", "arguments")) from None
 
 
-def check_whole(where: str, **numbers: tuple[object, int]) -> None:
+def check_integers(where: str, **numbers: tuple[object, int]) -> None:
     """Raise unless each value is an integer that is not below its minimum."""
     for name, (number, minimum) in numbers.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < minimum:

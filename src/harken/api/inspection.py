@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from harken.api.arguments import check_whole
+from harken.api.arguments import check_integers
 from harken.attention.multihead import MultiHead
 from harken.decode.stepper import logits_of
 from harken.errors import UserError
@@ -45,7 +45,7 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
         problem = f"{name!r}: no such module in {type(model).__name__}"
         raise UserError(problem, fix="print the paths with model.named_modules()") from None
     if head is not None:
-        check_whole("harken.ablate", head=(head, 1))
+        check_integers("harken.ablate", head=(head, 1))
         if isinstance(module, MultiHead) or not has_attention(model):
             part: ModelPart = HeadRef(name, head)
         else:

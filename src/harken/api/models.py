@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harken.api.arguments import check_whole, checked_config
+from harken.api.arguments import check_integers, checked_config
 from harken.attention.masks import CAUSAL, NO_MASK, Mask, build_mask, padding_mask
 from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
 from harken.errors import UserError
@@ -41,7 +41,7 @@ def build_gpt(
         model = harken.GPT(vocabulary=256, layers=2, width=64, heads=4, max_length=32)
         logits = model(torch.randint(256, (2, 16)))
     """
-    check_whole("harken.GPT", vocabulary=(vocabulary, 1), seed=(seed, 0))
+    check_integers("harken.GPT", vocabulary=(vocabulary, 1), seed=(seed, 0))
     attention = {"heads": heads, "score": {"kind": score}, "dropout": dropout}
     sizes = {"layers": layers, "width": width, "max_length": max_length, "dropout": dropout}
     table = {**sizes, "attention": attention, "position": {"kind": position}}
@@ -83,7 +83,7 @@ class SelfAttention(nn.Module):
     ) -> None:
         super().__init__()
         where = "harken.MultiHead"
-        check_whole(where, width=(width, 1), max_length=(max_length, 1), seed=(seed, 0))
+        check_integers(where, width=(width, 1), max_length=(max_length, 1), seed=(seed, 0))
         table: dict[str, Any] = {"heads": heads, "bias": bias, "dropout": dropout}
         table |= {} if kv_heads is None else {"kv_heads": kv_heads}
         checked = checked_config(MultiHeadConfig, {**table, "score": {"kind": score}}, where)

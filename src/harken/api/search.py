@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from harken.api.arguments import check_whole, checked_config
+from harken.api.arguments import check_integers, checked_config
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import FunctionStepper, LMStepper, TokenHypothesis
 from harken.errors import UserError
@@ -42,8 +42,8 @@ def search(
         beam: beam size; 1 is greedy search.
         nbest: number of hypotheses to return per prompt.
         length_penalty: hypotheses are ranked by log-probability / length ** length_penalty.
-        temperature, top_k, top_p, seed: settings of sampling, which replaces the search if a
-            temperature is given.
+        temperature: if given, sample at this temperature instead of searching.
+        top_k, top_p, seed: other settings of sampling.
         attention: also return the attention weights of the step that predicted each token. The
             model must be a module that `harken.record` can record.
 
@@ -55,7 +55,7 @@ def search(
         hypotheses[0][0].tokens, hypotheses[0][0].log_probability
     """
     where = "harken.search"
-    check_whole(where, end=(end, 0), max_tokens=(max_tokens, 1), nbest=(nbest, 1))
+    check_integers(where, end=(end, 0), max_tokens=(max_tokens, 1), nbest=(nbest, 1))
     if not callable(model):
         problem = f"{where}: expected a module or a function, got {type(model).__name__}"
         raise UserError(problem, fix="pass a function from tokens to logits")
@@ -71,8 +71,8 @@ def search(
         search_rows = partial(search_with_attention, stepper, cast(nn.Module, model))
     if isinstance(model, GPT):
         _check_limits(model, rows, end, max_tokens)
-    weights = model.parameters() if isinstance(model, nn.Module) else iter(())
-    tensor = prompts if isinstance(prompts, Tensor) else next(weights, None)
+    parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
+    tensor = prompts if isinstance(prompts, Tensor) else next(parameters, None)
     device = None if tensor is None else tensor.device
     options = {"search": config, "end": end, "max_tokens": max_tokens, "nbest": nbest}
     hypotheses: list[Any] = [None] * len(rows)
@@ -80,7 +80,8 @@ def search(
         indices = [index for index, row in enumerate(rows) if len(row) == length]
         tokens = torch.tensor([rows[index] for index in indices], device=device)
         present = torch.ones_like(tokens, dtype=torch.bool)
-        results = search_rows(tokens, present, keys=[(index,) for index in indices], **options)
+        sample_keys = [(index,) for index in indices]  # samples do not depend on the batch
+        results = search_rows(tokens, present, keys=sample_keys, **options)
         for index, result in zip(indices, results, strict=True):
             hypotheses[index] = result
     return hypotheses

@@ -14,11 +14,10 @@ def build_position(
 ) -> Position:
     """Return the position kind for tokens of this width in a model with this attention."""
     _, key_width = attention.head_widths(model_width(position, width))
-    return position.build(
-        PositionSizes(
-            width=width, key_width=key_width, heads=attention.heads, length=length, axes=axes
-        )
+    sizes = PositionSizes(
+        width=width, key_width=key_width, heads=attention.heads, max_length=length, axes=axes
     )
+    return position.build(sizes)
 
 
 def attention_context(

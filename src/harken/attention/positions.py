@@ -1,14 +1,14 @@
 """Position kinds that act on the inputs of a model.
 
-Attention alone ignores order. A position kind adds it to the inputs, as a vector that is added to
-the token's or concatenated with it (here), or inside every head (`relative.py`).
+Attention alone ignores order. The kinds below add a position vector to each token vector, or
+concatenate the two. The kinds in `relative.py` act inside every head.
 
-    learned    a free vector for every position
+    learned    a trained vector for every position
     sinusoid   e_t[2i] = sin(t / base^(2i/J)),  e_t[2i+1] = cos(t / base^(2i/J))
     fourier    e_t[2i] = cos(pi (i+1) t / span),  e_t[2i+1] = sin(pi (i+1) t / span)
 
-Coordinates have one axis (time) or two (x and y of an image), among which the width is divided. The
-Fourier basis has period 2 span, so inputs longer than span are refused as ambiguous.
+Coordinates have one axis (time) or two (x and y of an image); each axis has a part of the vector.
+The Fourier basis has period 2 span, so inputs longer than span are refused as ambiguous.
 """
 
 import math
@@ -27,7 +27,7 @@ from harken.attention.relative import (
     PositionSizes,
     RelativeConfig,
     RotaryConfig,
-    shares,
+    split_evenly,
 )
 from harken.attention.relative import Position as Position
 from harken.attention.sinusoids import Sinusoids, angles, interleave
@@ -42,7 +42,7 @@ class InputPosition(Position):
 
     def __init__(self, sizes: PositionSizes, place: Place) -> None:
         super().__init__(sizes)
-        self.place, self.parts = place, shares(sizes.width, sizes.axes)
+        self.place, self.part_widths = place, split_evenly(sizes.width, sizes.axes)
         self.width = sizes.width * (2 if place == "concat" else 1)
 
     def axis_vectors(self, axis: int, positions: Positions) -> Float[Tensor, "#B T part"]:
@@ -60,15 +60,16 @@ class InputPosition(Position):
         return torch.cat((inputs, vectors.expand(inputs.shape[0], -1, -1)), dim=-1)
 
 
-class Learned(InputPosition):
-    """A learned vector per position and axis, up to `length`."""
+class LearnedPosition(InputPosition):
+    """A learned vector per position and axis, up to `max_length`."""
 
-    no_basis = "learned vectors, mixed with the tokens"
+    instead_of_sinusoids = "learned vectors, mixed with the tokens"
 
     def __init__(self, sizes: PositionSizes, place: Place) -> None:
         super().__init__(sizes, place)
-        self.length = sizes.length
-        self.tables = nn.ModuleList(nn.Embedding(sizes.length, part) for part in self.parts)
+        self.max_length = sizes.max_length
+        tables = (nn.Embedding(sizes.max_length, width) for width in self.part_widths)
+        self.tables = nn.ModuleList(tables)
 
     def axis_vectors(self, axis: int, positions: Positions) -> Float[Tensor, "#B T part"]:
         return cast(Tensor, self.tables[axis](positions))
@@ -85,16 +86,16 @@ class Sinusoid(InputPosition):
         return None if self.axes > 1 else Sinusoids(width=self.token_width, base=self.base)
 
     def axis_vectors(self, axis: int, positions: Positions) -> Float[Tensor, "#B T part"]:
-        phases = angles(positions, self.parts[axis], self.base)
-        return interleave(phases.sin(), phases.cos(), self.parts[axis])
+        phases = angles(positions, self.part_widths[axis], self.base)
+        return interleave(phases.sin(), phases.cos(), self.part_widths[axis])
 
 
 class Fourier(InputPosition):
-    """The lecture's basis: cosine and sine of 1, 2, 3, … half turns over the span."""
+    """Cosines and sines of 1, 2, 3, … half turns over the span, as in `claims/lecture29.py`."""
 
     def __init__(self, sizes: PositionSizes, place: Place, span: int) -> None:
         super().__init__(sizes, place)
-        self.length = self.span = span
+        self.max_length = self.span = span
 
     def basis(self) -> Sinusoids | None:
         if self.axes > 1:
@@ -102,9 +103,9 @@ class Fourier(InputPosition):
         return Sinusoids(kind="fourier", width=self.token_width, span=self.span)
 
     def axis_vectors(self, axis: int, positions: Positions) -> Float[Tensor, "#B T part"]:
-        half_turns = torch.arange(1, (self.parts[axis] + 1) // 2 + 1, device=positions.device)
+        half_turns = torch.arange(1, (self.part_widths[axis] + 1) // 2 + 1, device=positions.device)
         phases = positions[..., None] * half_turns * (math.pi / self.span)
-        return interleave(phases.cos(), phases.sin(), self.parts[axis])
+        return interleave(phases.cos(), phases.sin(), self.part_widths[axis])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,8 +125,8 @@ class LearnedConfig:
     kind: Literal["learned"] = "learned"
     place: Place = "add"  # add to the token vectors, or concatenate (doubles the width)
 
-    def build(self, sizes: PositionSizes) -> Learned:
-        return Learned(sizes, self.place)
+    def build(self, sizes: PositionSizes) -> LearnedPosition:
+        return LearnedPosition(sizes, self.place)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +150,7 @@ class FourierConfig:
     span: int | None = bounded(None, at_least=2)  # tokens; default: the model's maximum length
 
     def build(self, sizes: PositionSizes) -> Fourier:
-        return Fourier(sizes, self.place, self.span or sizes.length)
+        return Fourier(sizes, self.place, self.span or sizes.max_length)
 
 
 PositionConfig = (

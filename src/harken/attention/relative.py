@@ -32,7 +32,7 @@ class PositionSizes:
     width: int  # J of the tokens that enter
     key_width: int  # U
     heads: int  # k
-    length: int  # the longest input, along each axis
+    max_length: int  # along each axis
     axes: int = 1
 
 
@@ -52,7 +52,7 @@ def rotate(heads: Float[Tensor, "B k T U"], rotation: Rotation) -> Float[Tensor,
     return rotated.to(heads.dtype)  # angles are float32, and kernels need one dtype
 
 
-def shares(width: int, axes: int) -> list[int]:
+def split_evenly(width: int, axes: int) -> list[int]:
     """Divide the width among the axes as evenly as possible, the first ones wider."""
     return [(width + axes - 1 - axis) // axes for axis in range(axes)]
 
@@ -61,12 +61,12 @@ class Position(nn.Module):
     """Base of the position kinds, which override some of these methods."""
 
     place: Literal["add", "concat", "heads"] = "heads"  # on the inputs, or in every head
-    no_basis = "nothing"  # if `basis` returns None: what the position kind adds instead
+    instead_of_sinusoids = "nothing"  # for the error if `basis` returns None
 
     def __init__(self, sizes: PositionSizes) -> None:
         super().__init__()
         self.sizes, self.axes = sizes, sizes.axes
-        self.length: int | None = None  # the longest input along an axis, or None for any
+        self.max_length: int | None = None  # along each axis; None for any length
         self.token_width = self.width = sizes.width  # J of the inputs, J of what `embed` returns
 
     def embed(self, inputs: Inputs, coordinates: Coordinates) -> Float[Tensor, "B T width"]:
@@ -88,7 +88,7 @@ class Position(nn.Module):
     def without(self) -> "NoPosition":
         """Return a position kind of the same widths that adds nothing."""
         removed = NoPosition(self.sizes)
-        removed.length, removed.width = self.length, self.width
+        removed.max_length, removed.width = self.max_length, self.width
         return removed
 
 
@@ -115,7 +115,7 @@ class Rotary(Position):
         return Sinusoids(width=self.key_width, base=self.base)
 
     def rotation(self, coordinates: Coordinates) -> Rotation:
-        pairs = enumerate(shares(self.key_width // 2, self.axes))
+        pairs = enumerate(split_evenly(self.key_width // 2, self.axes))
         phases = [angles(coordinates[..., axis], 2 * count, self.base) for axis, count in pairs]
         joined = torch.cat(phases, dim=-1)[:, None]
         cosine, sine = joined.cos(), joined.sin()
@@ -125,7 +125,7 @@ class Rotary(Position):
 class Alibi(Position):
     """A penalty that grows linearly with distance, with a slope per head."""
 
-    no_basis = "a fixed bias by distance, which no parameter of a layer can change"
+    instead_of_sinusoids = "a fixed bias by distance, which no parameter of a layer can change"
     slopes: Tensor
 
     def __init__(self, sizes: PositionSizes) -> None:
@@ -148,7 +148,7 @@ def alibi_slopes(heads: int) -> list[float]:
 class Relative(Position):
     """A learned bias for every bucket of offsets, head and axis."""
 
-    no_basis = "one table for all layers, which a head of one layer cannot have alone"
+    instead_of_sinusoids = "one table for all layers, which a head of one layer cannot have alone"
 
     def __init__(self, sizes: PositionSizes, buckets: int, max_distance: int, causal: bool) -> None:
         super().__init__(sizes)

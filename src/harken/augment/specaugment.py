@@ -38,24 +38,24 @@ def spec_augment(
     frames: Float[Tensor, "B T F"],
     present: Bool[Tensor, "B T"],
     config: SpecAugmentConfig,
-    random: np.random.Generator,
+    rng: np.random.Generator,
 ) -> Float[Tensor, "B T F"]:
     """Warp and mask each utterance."""
     lengths = present.sum(dim=1).cpu().numpy()
     if config.time_warp:
-        frames = time_warp(frames, lengths, config.time_warp, random)
+        frames = time_warp(frames, lengths, config.time_warp, rng)
     if not config.time_masks and not config.frequency_masks:
         return frames
     bands = np.full(len(frames), frames.shape[2])
     band_widths = np.minimum(bands, config.frequency_width)
     frame_widths = np.minimum(config.time_width, config.time_ratio * lengths).astype(np.int64)
-    band_mask = draw_span_mask(bands, band_widths, config.frequency_masks, frames.shape[2], random)
-    frame_mask = draw_span_mask(lengths, frame_widths, config.time_masks, frames.shape[1], random)
+    band_mask = draw_span_mask(bands, band_widths, config.frequency_masks, frames.shape[2], rng)
+    frame_mask = draw_span_mask(lengths, frame_widths, config.time_masks, frames.shape[1], rng)
     masked = torch.from_numpy(frame_mask[:, :, None] | band_mask[:, None, :]).to(frames.device)
-    real = present[:, :, None]
+    is_frame = present[:, :, None]
     counts = present.sum(dim=1).clamp(min=1)[:, None, None]
-    mean = frames.masked_fill(~real, 0.0).sum(dim=1, keepdim=True) / counts
-    return torch.where(masked & real, mean, frames)
+    mean = frames.masked_fill(~is_frame, 0.0).sum(dim=1, keepdim=True) / counts
+    return torch.where(masked & is_frame, mean, frames)
 
 
 def draw_span_mask(
@@ -63,14 +63,14 @@ def draw_span_mask(
     max_widths: Integer[np.ndarray, "B"],
     count: int,
     positions: int,
-    random: np.random.Generator,
+    rng: np.random.Generator,
 ) -> Bool[np.ndarray, "B positions"]:
     """Return a mask with `count` random spans among the first `sizes[b]` positions of row b."""
-    widths = random.integers(0, max_widths[:, None] + 1, size=(len(sizes), count))
+    widths = rng.integers(0, max_widths[:, None] + 1, size=(len(sizes), count))
     # Shorten later spans, so that at least one position is not masked.
     limit = np.maximum(sizes - 1, 0)[:, None]
     widths = np.diff(np.minimum(np.cumsum(widths, axis=1), limit), axis=1, prepend=0)
-    starts = random.integers(0, sizes[:, None] - widths + 1)[:, :, None]
+    starts = rng.integers(0, sizes[:, None] - widths + 1)[:, :, None]
     position = np.arange(positions)
     inside = (starts <= position) & (position < starts + widths[:, :, None])
     masked: np.ndarray = inside.any(axis=1)
@@ -81,14 +81,14 @@ def time_warp(
     frames: Float[Tensor, "B T F"],
     lengths: Integer[np.ndarray, "B"],
     max_shift: int,
-    random: np.random.Generator,
+    rng: np.random.Generator,
 ) -> Float[Tensor, "B T F"]:
     """Move one frame of each utterance by up to `max_shift` frames and interpolate the others."""
     last = np.maximum(lengths - 1, 0)
     # The first and last frame do not move. Utterances of fewer than 5 frames are not changed.
     limit = np.clip(last // 2 - 1, 0, max_shift)
-    origins = random.integers(limit + 1, np.maximum(last - limit, limit + 2))
-    targets = origins + random.integers(-limit, limit + 1)
+    origins = rng.integers(limit + 1, np.maximum(last - limit, limit + 2))
+    targets = origins + rng.integers(-limit, limit + 1)
     index = np.arange(frames.shape[1])
     source = np.array(
         [
@@ -117,13 +117,13 @@ def equalize(
     frames: Float[Tensor, "B T F"],
     present: Bool[Tensor, "B T"],
     config: RandomEqualizerConfig,
-    random: np.random.Generator,
+    rng: np.random.Generator,
 ) -> Float[Tensor, "B T F"]:
     """Add a random smooth curve over the bands to each utterance."""
     if not config.strength:
         return frames
     positions = (np.arange(frames.shape[2]) + 0.5) / frames.shape[2]
     waves = np.cos(np.pi * np.arange(config.waves + 1)[:, None] * positions)
-    amplitudes = random.normal(scale=config.strength, size=(len(frames), len(waves)))
+    amplitudes = rng.normal(scale=config.strength, size=(len(frames), len(waves)))
     curves = torch.from_numpy(amplitudes @ waves).to(frames)
     return torch.where(present[:, :, None], frames + curves[:, None, :], frames)

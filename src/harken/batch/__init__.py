@@ -1,1 +1,1 @@
-"""Numbers to batches. Special tokens are arguments: nothing here knows a vocabulary."""
+"""Batches of token ids and features. Special tokens are arguments, so no vocabulary is needed."""

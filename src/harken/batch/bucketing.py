@@ -5,7 +5,7 @@ A batch depends only on seed and step, so a resumed run needs no saved sampler s
 
 import numpy as np
 
-from harken.batch.ragged import Numbers
+from harken.batch.ragged import IntArray
 
 POOL = 64  # batches whose documents are sorted together: little padding, still random
 
@@ -18,14 +18,14 @@ def rng(*seeds: int) -> np.random.Generator:
 class BucketSampler:
     """Epochs over documents of given lengths in batches of at most `budget` padded tokens."""
 
-    def __init__(self, lengths: Numbers, budget: int, seed: int) -> None:
+    def __init__(self, lengths: IntArray, budget: int, seed: int) -> None:
         assert len(lengths) > 0, "sampling needs at least one document"
         self._lengths, self._budget = np.asarray(lengths, dtype=np.int64), budget
         self._seed = seed
         self._first_steps = [0]  # of every epoch planned so far
-        self._planned, self._plan = -1, list[Numbers]()
+        self._planned, self._plan = -1, list[IntArray]()
 
-    def batch(self, step: int) -> Numbers:
+    def batch(self, step: int) -> IntArray:
         """Return the indices of the documents of this step, counted from 0 over all epochs."""
         epoch = int(np.searchsorted(self._first_steps, step, side="right")) - 1
         self._load(epoch)
@@ -46,11 +46,11 @@ class BucketSampler:
         if len(self._first_steps) == epoch + 1:
             self._first_steps.append(self._first_steps[epoch] + len(self._plan))
 
-    def _plan_epoch(self, epoch: int) -> list[Numbers]:
+    def _plan_epoch(self, epoch: int) -> list[IntArray]:
         generator = rng(self._seed, epoch)
         shuffled = generator.permutation(len(self._lengths))
         pool = max(1, int(POOL * self._budget / max(self._lengths.mean(), 1.0)))
-        batches: list[Numbers] = []
+        batches: list[IntArray] = []
         for start in range(0, len(shuffled), pool):
             bucket = shuffled[start : start + pool]
             ranked = bucket[np.argsort(self._lengths[bucket], kind="stable")]
@@ -58,7 +58,7 @@ class BucketSampler:
         return [batches[index] for index in generator.permutation(len(batches))]
 
 
-def _cut(documents: Numbers, lengths: Numbers, budget: int) -> list[Numbers]:
+def _cut(documents: IntArray, lengths: IntArray, budget: int) -> list[IntArray]:
     """Cut a list sorted by length where rows times the maximum length would exceed the budget."""
     batches = []
     start = 0

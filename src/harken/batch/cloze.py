@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from harken.batch.padding import moved, pad
-from harken.batch.ragged import Numbers, Ragged, ragged_indices, ragged_slices
+from harken.batch.padding import move_to, pad
+from harken.batch.ragged import IntArray, Ragged, ragged_indices, ragged_slices
 
 Flags = Bool[np.ndarray, "_count"]
 
@@ -28,11 +28,11 @@ class ClozeBatch(NamedTuple):
     targets: Int[Tensor, "N"]
 
     @property
-    def counted(self) -> int:
+    def num_targets(self) -> int:
         return len(self.targets)
 
     def to(self, device: torch.device) -> "ClozeBatch":
-        return moved(self, device)
+        return move_to(self, device)
 
 
 class ClozeQueries(NamedTuple):
@@ -41,7 +41,7 @@ class ClozeQueries(NamedTuple):
     rows: Ragged
     blanked: Flags
 
-    def take(self, chosen: Numbers) -> "ClozeQueries":
+    def take(self, chosen: IntArray) -> "ClozeQueries":
         """Return the rows with these indices, in this order."""
         starts, lengths = self.rows.starts[chosen], self.rows.lengths[chosen]
         flags = ragged_slices(self.blanked.astype(np.int64), starts, lengths).values.astype(bool)
@@ -63,7 +63,7 @@ def cut_evenly(documents: Ragged, max_length: int) -> Ragged:
     return Ragged(documents.values, (index + 1) * lengths // count - index * lengths // count)
 
 
-def choose_blanks(lengths: Numbers, share: float, generator: np.random.Generator) -> Flags:
+def choose_blanks(lengths: IntArray, share: float, generator: np.random.Generator) -> Flags:
     """Draw `share` of the words of each row without replacement, at least one."""
     owner, index = ragged_indices(lengths)
     counts = np.maximum(np.rint(share * lengths), 1)
@@ -73,7 +73,7 @@ def choose_blanks(lengths: Numbers, share: float, generator: np.random.Generator
     return blanked
 
 
-def mask_together(rows: Ragged, chosen: Numbers) -> ClozeQueries:
+def mask_together(rows: Ragged, chosen: IntArray) -> ClozeQueries:
     """Blank the words with these flat indices, in one copy of each row that has any."""
     owner, _ = ragged_indices(rows.lengths)
     blanked = np.zeros(len(rows.values), dtype=bool)
@@ -81,7 +81,7 @@ def mask_together(rows: Ragged, chosen: Numbers) -> ClozeQueries:
     return ClozeQueries(rows, blanked).take(np.unique(owner[chosen]))
 
 
-def mask_one_by_one(rows: Ragged, chosen: Numbers) -> ClozeQueries:
+def mask_one_by_one(rows: Ragged, chosen: IntArray) -> ClozeQueries:
     """Return a row for each word with these flat indices, in which only this word is blanked."""
     owner, index = ragged_indices(rows.lengths)
     copies = rows.take(owner[chosen])
@@ -90,7 +90,7 @@ def mask_one_by_one(rows: Ragged, chosen: Numbers) -> ClozeQueries:
     return ClozeQueries(copies, blanked)
 
 
-def words_read(lines: Ragged, rows: Ragged, blanks: Numbers) -> Numbers:
+def words_read(lines: Ragged, rows: Ragged, blanks: IntArray) -> IntArray:
     """Count for each line the words in rows that have a blank; the model reads only those."""
     line_of, _ = ragged_indices(lines.lengths)
     row_of, _ = ragged_indices(rows.lengths)
@@ -99,7 +99,7 @@ def words_read(lines: Ragged, rows: Ragged, blanks: Numbers) -> Numbers:
     return counts.astype(np.int64)
 
 
-def length_batches(lengths: Numbers, budget: int) -> Iterator[Numbers]:
+def length_batches(lengths: IntArray, budget: int) -> Iterator[IntArray]:
     """Yield each row once, the longest first, in batches of at most `budget` padded words."""
     ranked = np.argsort(-lengths, kind="stable")
     start = 0

@@ -12,21 +12,21 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from harken.batch.ragged import Numbers, Ragged, append, ragged_indices
+from harken.batch.ragged import IntArray, Ragged, append, ragged_indices
 
-IGNORE_INDEX = -100  # a target that no loss counts
+IGNORE_INDEX = -100  # a target that the loss ignores
 
 AnyBatch = TypeVar("AnyBatch", bound=tuple[Tensor | None, ...])
 
 
-def moved(batch: AnyBatch, device: torch.device) -> AnyBatch:
+def move_to(batch: AnyBatch, device: torch.device) -> AnyBatch:
     """Move all tensors of a named tuple to a device."""
     parts = [None if part is None else part.to(device) for part in batch]
     return type(batch)(*parts)  # type: ignore[arg-type]
 
 
 def count_targets(targets: Int[Tensor, "B T"]) -> int:
-    """Return the number of targets that the loss counts."""
+    """Return the number of targets that the loss does not ignore."""
     return int((targets != IGNORE_INDEX).sum())
 
 
@@ -39,15 +39,15 @@ class TokenBatch(NamedTuple):
     documents: Int[Tensor, "B T"] | None = None
 
     @property
-    def counted(self) -> int:
+    def num_targets(self) -> int:
         return count_targets(self.targets)
 
     def to(self, device: torch.device) -> "TokenBatch":
-        return moved(self, device)
+        return move_to(self, device)
 
 
 class Seq2SeqBatch(NamedTuple):
-    """Source tokens B M, frames B S F, images B K Y X or feature maps B X Y K, with their texts."""
+    """Encoder inputs (tokens, audio features, images or feature maps) with their texts."""
 
     source: Int[Tensor, "B M"] | Float[Tensor, "B M F"] | Float[Tensor, "B first second third"]
     present: Bool[Tensor, "B M"] | None  # None for images
@@ -55,11 +55,11 @@ class Seq2SeqBatch(NamedTuple):
     targets: Int[Tensor, "B T"]  # the text, then the end token
 
     @property
-    def counted(self) -> int:
+    def num_targets(self) -> int:
         return count_targets(self.targets)
 
     def to(self, device: torch.device) -> "Seq2SeqBatch":
-        return moved(self, device)
+        return move_to(self, device)
 
 
 def pad(sequences: Ragged, padding_value: int) -> tuple[Int[Tensor, "B T"], Bool[Tensor, "B T"]]:
@@ -74,14 +74,14 @@ def pad(sequences: Ragged, padding_value: int) -> tuple[Int[Tensor, "B T"], Bool
 def shift_targets(
     texts: Ragged, start: int, end: int, padding_value: int
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-    """Return decoder inputs, which begin with `start`, and targets, which finish with `end`."""
-    targets, counted = pad(append(texts, end), padding_value)
+    """Return decoder inputs, which begin with `start`, and targets, which end with `end`."""
+    targets, present = pad(append(texts, end), padding_value)
     inputs = torch.cat((torch.full_like(targets[:, :1], start), targets[:, :-1]), dim=1)
-    return inputs, targets.masked_fill(~counted, IGNORE_INDEX)
+    return inputs, targets.masked_fill(~present, IGNORE_INDEX)
 
 
-def next_token_batch(sequences: Ragged, first_targets: Numbers, padding_value: int) -> TokenBatch:
-    """Return one sequence per row; targets before index `first_target` are not counted."""
+def next_token_batch(sequences: Ragged, first_targets: IntArray, padding_value: int) -> TokenBatch:
+    """Return one sequence per row; targets before the index in `first_targets` are ignored."""
     tokens, present = pad(sequences, padding_value)
     counted = present[:, 1:] & (
         torch.arange(tokens.shape[1])[1:] >= torch.from_numpy(first_targets)[:, None]
@@ -89,7 +89,7 @@ def next_token_batch(sequences: Ragged, first_targets: Numbers, padding_value: i
     return TokenBatch(tokens[:, :-1], tokens[:, 1:].masked_fill(~counted, IGNORE_INDEX))
 
 
-def pack_rows(lengths: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
+def pack_rows(lengths: IntArray, capacity: int) -> tuple[IntArray, IntArray]:
     """Return row and offset of each sequence (best fit, the longest sequences first)."""
     rows, offsets = np.zeros((2, len(lengths)), dtype=np.int64)
     free: list[int] = []  # columns in each row
@@ -106,26 +106,25 @@ def pack_rows(lengths: Numbers, capacity: int) -> tuple[Numbers, Numbers]:
 
 
 def packed_batch(
-    sequences: Ragged, first_targets: Numbers, padding_value: int, capacity: int
+    sequences: Ragged, first_targets: IntArray, padding_value: int, capacity: int
 ) -> TokenBatch:
-    """Return several sequences per row of `capacity` columns, told apart by `documents`."""
+    """Return several sequences per row of `capacity` columns, numbered by `documents`."""
     lengths = np.maximum(sequences.lengths - 1, 0)
     row, offset = pack_rows(lengths, capacity)
-    owner, index = ragged_indices(lengths)
-    at = (row[owner], offset[owner] + index)
-    source = sequences.starts[owner] + index
-    counted = index + 1 >= first_targets[owner]
+    document, index = ragged_indices(lengths)
+    source = sequences.starts[document] + index
+    counted = index + 1 >= first_targets[document]
     targets = np.where(counted, sequences.values[source + 1], IGNORE_INDEX)
     # Padding is a document of its own (-1), so that it attends only to padding.
-    columns = (
+    fields = (
         (padding_value, sequences.values[source]),
         (IGNORE_INDEX, targets),
         (0, index),
-        (-1, owner),
+        (-1, document),
     )
-    parts = []
-    for default, values in columns:
-        part = np.full((int(row.max(initial=-1)) + 1, capacity), default, dtype=np.int64)
-        part[at] = values
-        parts.append(torch.from_numpy(part))
-    return TokenBatch(*parts)
+    tensors = []
+    for default, values in fields:
+        field = np.full((int(row.max(initial=-1)) + 1, capacity), default, dtype=np.int64)
+        field[row[document], offset[document] + index] = values
+        tensors.append(torch.from_numpy(field))
+    return TokenBatch(*tensors)

@@ -11,7 +11,7 @@ import numpy as np
 
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import TokenBatch, next_token_batch, packed_batch
-from harken.batch.ragged import Numbers, Ragged, append, join
+from harken.batch.ragged import IntArray, Ragged, append, concat_ragged
 from harken.batch.shards import TokenShards
 from harken.batch.views import SPAN_MASKS, TitledTexts, ViewsConfig, draw_views, mask_inputs
 
@@ -28,9 +28,9 @@ class PromptedSequences(NamedTuple):
     """Sequences, and the index in each from which on its tokens are targets."""
 
     sequences: Ragged
-    first_targets: Numbers
+    first_targets: IntArray
 
-    def take(self, chosen: Numbers) -> "PromptedSequences":
+    def take(self, chosen: IntArray) -> "PromptedSequences":
         return PromptedSequences(self.sequences.take(chosen), self.first_targets[chosen])
 
 
@@ -39,7 +39,7 @@ class PretrainingBatches:
     """Batches of the pretraining stage."""
 
     shards: TokenShards
-    titles: Numbers  # tokens of each text's title
+    titles: IntArray  # tokens of each text's title
     questions: PromptedSequences
     views: ViewsConfig
     special: SpecialTokens
@@ -72,7 +72,7 @@ class PretrainingBatches:
         if samplers[1] is not None:
             parts.append(self.questions.take(samplers[1].batch(step)))
         if self.pack:
-            sequences = join([part.sequences for part in parts])
+            sequences = concat_ragged([part.sequences for part in parts])
             firsts = np.concatenate([part.first_targets for part in parts])
             return [packed_batch(sequences, firsts, special.pad, self.max_length)]
         texts, *questions = (next_token_batch(*part, special.pad) for part in parts)

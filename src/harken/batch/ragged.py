@@ -6,46 +6,46 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Integer
 
-Numbers = Integer[np.ndarray, "_count"]  # signed or not: shards are stored unsigned
+IntArray = Integer[np.ndarray, "_count"]  # signed or not: shards are stored unsigned
 
 
 class Ragged(NamedTuple):
-    """`values` of all sequences one after the other, `lengths` of each."""
+    """The concatenated values of all sequences, and the length of each."""
 
-    values: Numbers
-    lengths: Numbers
+    values: IntArray
+    lengths: IntArray
 
     @property
-    def starts(self) -> Numbers:
-        starts: Numbers = np.cumsum(self.lengths) - self.lengths
+    def starts(self) -> IntArray:
+        starts: IntArray = np.cumsum(self.lengths) - self.lengths
         return starts
 
-    def take(self, chosen: Numbers) -> "Ragged":
+    def take(self, chosen: IntArray) -> "Ragged":
         """Return the sequences with these indices, in this order."""
         return ragged_slices(self.values, self.starts[chosen], self.lengths[chosen])
 
 
-def ragged(sequences: Sequence[Numbers]) -> Ragged:
+def ragged(sequences: Sequence[IntArray]) -> Ragged:
     """Concatenate a list of arrays."""
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
     flat = np.concatenate(sequences) if sequences else np.zeros(0, dtype=np.int64)
     return Ragged(flat.astype(np.int64), lengths)
 
 
-def ragged_indices(lengths: Numbers) -> tuple[Numbers, Numbers]:
+def ragged_indices(lengths: IntArray) -> tuple[IntArray, IntArray]:
     """Return for each element the index of its sequence and its index in that sequence."""
-    owner = np.repeat(np.arange(len(lengths)), lengths)
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
     starts = np.cumsum(lengths) - lengths
-    return owner, np.arange(len(owner)) - starts[owner]
+    return sequence, np.arange(len(sequence)) - starts[sequence]
 
 
-def ragged_slices(source: Numbers, starts: Numbers, lengths: Numbers) -> Ragged:
+def ragged_slices(source: IntArray, starts: IntArray, lengths: IntArray) -> Ragged:
     """Return the slices source[start : start + length]."""
-    owner, index = ragged_indices(lengths)
-    return Ragged(np.asarray(source[starts[owner] + index], dtype=np.int64), lengths)
+    sequence, index = ragged_indices(lengths)
+    return Ragged(np.asarray(source[starts[sequence] + index], dtype=np.int64), lengths)
 
 
-def join(parts: Sequence[Ragged]) -> Ragged:
+def concat_ragged(parts: Sequence[Ragged]) -> Ragged:
     """Return the sequences of all parts, in order."""
     values, lengths = zip(*parts, strict=True)
     return Ragged(np.concatenate(values), np.concatenate(lengths))

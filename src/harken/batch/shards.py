@@ -15,18 +15,18 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from harken.batch.ragged import Numbers, Ragged, join, ragged_slices
+from harken.batch.ragged import IntArray, Ragged, concat_ragged, ragged_slices
 from harken.errors import Failure, UserError
 from harken.files import replacing_folder
 from harken.inputs import file_size, read_json
 
 MAX_HEADER = 2**24  # bytes
-SHARD_TOKENS = 1 << 26  # 128 MiB of uint16
-SHARD_NUMBERS = 1 << 25  # 128 MiB of float32
+MAX_TOKENS = 1 << 26  # per shard: 128 MiB of uint16
+MAX_NUMBERS = 1 << 25  # per shard: 128 MiB of float32
 
 
 def write_shards(
-    folder: Path, documents: Iterable[Numbers], vocabulary: int, *, shard_tokens: int = SHARD_TOKENS
+    folder: Path, documents: Iterable[IntArray], vocabulary: int, *, shard_tokens: int = MAX_TOKENS
 ) -> None:
     """Write documents of tokens to shards, in constant memory."""
     number_type = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
@@ -39,7 +39,7 @@ def write_frames(
     documents: Iterable[Float[np.ndarray, "_frames F"]],
     features: int,
     *,
-    shard_numbers: int = SHARD_NUMBERS,
+    shard_numbers: int = MAX_NUMBERS,
 ) -> None:
     """Write utterances of float32 frames to shards, in constant memory."""
 
@@ -87,10 +87,10 @@ def _write(
 class Part(NamedTuple):
     """Documents of one shard: their indices in the request, and where their rows are."""
 
-    requested: Numbers
+    requested: IntArray
     numbers: np.ndarray  # all rows of the shard
-    starts: Numbers
-    lengths: Numbers
+    starts: IntArray
+    lengths: IntArray
 
 
 class Shards:
@@ -123,10 +123,10 @@ class Shards:
         return int(self._first[-1])
 
     @property
-    def lengths(self) -> Numbers:
+    def lengths(self) -> IntArray:
         return np.concatenate([np.diff(ends, prepend=0) for ends in self._ends])
 
-    def parts(self, documents: Numbers) -> Iterator[Part]:
+    def parts(self, documents: IntArray) -> Iterator[Part]:
         """Yield where these documents are, shard by shard."""
         shard = np.searchsorted(self._first, documents, side="right") - 1
         for number in np.unique(shard):
@@ -143,10 +143,11 @@ class TokenShards(Shards):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "token")
 
-    def take(self, documents: Numbers) -> Ragged:
+    def take(self, documents: IntArray) -> Ragged:
         """Return these documents, in this order."""
         parts = list(self.parts(documents))
-        gathered = join([ragged_slices(part.numbers, part.starts, part.lengths) for part in parts])
+        slices = [ragged_slices(part.numbers, part.starts, part.lengths) for part in parts]
+        gathered = concat_ragged(slices)
         if len(parts) == 1:
             return gathered
         return gathered.take(np.argsort(np.concatenate([part.requested for part in parts])))
@@ -162,7 +163,7 @@ class FrameShards(Shards):
     def features(self) -> int:
         return int(self.header["features"])
 
-    def take(self, documents: Numbers) -> tuple[Float[Tensor, "B T F"], Bool[Tensor, "B T"]]:
+    def take(self, documents: IntArray) -> tuple[Float[Tensor, "B T F"], Bool[Tensor, "B T"]]:
         """Return the frames of these utterances, padded with 0, and a mask of the frames."""
         parts = list(self.parts(documents))
         lengths = np.zeros(len(documents), dtype=np.int64)

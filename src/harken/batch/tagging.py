@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from harken.batch.padding import IGNORE_INDEX, TokenBatch, count_targets, moved, pad
-from harken.batch.ragged import Numbers, Ragged, ragged, ragged_indices, ragged_slices
+from harken.batch.padding import IGNORE_INDEX, TokenBatch, count_targets, move_to, pad
+from harken.batch.ragged import IntArray, Ragged, ragged, ragged_indices, ragged_slices
 
 
 class TaggedBatch(NamedTuple):
@@ -33,23 +33,23 @@ class TaggedBatch(NamedTuple):
     tags: Int[Tensor, "B T"]
 
     @property
-    def counted(self) -> int:
+    def num_targets(self) -> int:
         return count_targets(self.tags)
 
     def to(self, device: torch.device) -> "TaggedBatch":
-        return moved(self, device)
+        return move_to(self, device)
 
 
 class SentenceWindows(NamedTuple):
     """Slices of the flat array of all words; each word is kept in exactly one of them."""
 
-    starts: Numbers
-    lengths: Numbers
-    skipped: Numbers  # words at the start of a window that the window before it keeps
-    kept: Numbers  # words after those
+    starts: IntArray
+    lengths: IntArray
+    skipped: IntArray  # words at the start of a window that the window before it keeps
+    kept: IntArray  # words after those
 
 
-def sentence_windows(lengths: Numbers, max_length: int) -> SentenceWindows:
+def sentence_windows(lengths: IntArray, max_length: int) -> SentenceWindows:
     """Return windows of at most `max_length` words over consecutive sentences."""
     stride = max(1, max_length // 2)
     windows: list[tuple[int, int, int, int]] = []
@@ -68,18 +68,18 @@ def sentence_windows(lengths: Numbers, max_length: int) -> SentenceWindows:
 class WordCorpus(NamedTuple):
     """All sentences as flat arrays of equal length, and the distinct spellings."""
 
-    rows: Numbers
-    forms: Numbers
-    tags: Numbers
+    rows: IntArray
+    forms: IntArray
+    tags: IntArray
     spellings: Ragged
-    lengths: Numbers  # of the sentences
+    lengths: IntArray  # of the sentences
 
 
 def word_corpus(
-    rows: Sequence[Numbers],
-    forms: Sequence[Numbers],
-    spellings: Sequence[Numbers],
-    tags: Sequence[Numbers] | None = None,
+    rows: Sequence[IntArray],
+    forms: Sequence[IntArray],
+    spellings: Sequence[IntArray],
+    tags: Sequence[IntArray] | None = None,
 ) -> WordCorpus:
     """Build a corpus from one array per sentence; without tags, no target is counted."""
     words = ragged(rows)
@@ -88,7 +88,7 @@ def word_corpus(
 
 
 def tagged_batch(
-    corpus: WordCorpus, windows: SentenceWindows, chosen: Numbers, padding_value: int
+    corpus: WordCorpus, windows: SentenceWindows, chosen: IntArray, padding_value: int
 ) -> TaggedBatch:
     """Return the chosen windows, one per row; only tags of kept words are counted."""
     starts, lengths, skipped, kept = (part[chosen] for part in windows)
@@ -113,7 +113,7 @@ def neighbor_batch(batch: TaggedBatch) -> TokenBatch:
 
 def unk_dropout(
     batch: TaggedBatch,
-    counts: Numbers,
+    counts: IntArray,
     strength: float,
     unknown: int,
     generator: np.random.Generator,

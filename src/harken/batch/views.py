@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from harken.batch.padding import TokenBatch
-from harken.batch.ragged import Numbers, Ragged, join, ragged_indices, ragged_slices
+from harken.batch.ragged import IntArray, Ragged, concat_ragged, ragged_indices, ragged_slices
 from harken.config import bounded
 
 SPAN_MASKS = 2  # masks that span corruption adds to a document
@@ -58,7 +58,7 @@ class ViewsConfig:
                 "add up to more than 1"
             )
 
-    def view_lengths(self, lengths: Numbers) -> Numbers:
+    def view_lengths(self, lengths: IntArray) -> IntArray:
         """Return the length of each document's longest view; shuffled views count on average."""
         chunks = np.ceil(lengths / self.chunk).astype(np.int64) if self.shuffled else 0
         return lengths + np.maximum(SPAN_MASKS, chunks)
@@ -68,9 +68,9 @@ class TitledTexts(NamedTuple):
     """Texts or views of them, and the number of tokens of each text's title."""
 
     texts: Ragged
-    titles: Numbers
+    titles: IntArray
 
-    def take(self, chosen: Numbers) -> "TitledTexts":
+    def take(self, chosen: IntArray) -> "TitledTexts":
         return TitledTexts(self.texts.take(chosen), self.titles[chosen])
 
 
@@ -99,11 +99,11 @@ def draw_views(
         corrupt_spans(windows, config.span, mask, generator),
     ]
     titles = [whole.titles, rotated.titles, shuffled.titles, views[-1].lengths]
-    return TitledTexts(join(views), np.concatenate(titles))
+    return TitledTexts(concat_ragged(views), np.concatenate(titles))
 
 
 def mask_inputs(
-    batch: TokenBatch, titles: Numbers, share: float, mask: int, generator: np.random.Generator
+    batch: TokenBatch, titles: IntArray, share: float, mask: int, generator: np.random.Generator
 ) -> TokenBatch:
     """Replace a random share of the inputs after the titles by masks; targets do not change."""
     shape = batch.inputs.shape
@@ -161,7 +161,7 @@ def corrupt_spans(
     return move_spans(documents, generator.integers(0, lengths - spans + 1), spans, mask)
 
 
-def move_spans(documents: Ragged, starts: Numbers, spans: Numbers, mask: int) -> Ragged:
+def move_spans(documents: Ragged, starts: IntArray, spans: IntArray, mask: int) -> Ragged:
     """Return `prefix <mask> suffix <mask> document[start : start + span]` for each document."""
     lengths = documents.lengths + SPAN_MASKS
     owner, index = ragged_indices(lengths)

@@ -15,13 +15,13 @@ import numpy as np
 
 from harken.batch.bucketing import rng
 from harken.batch.padding import TokenBatch, next_token_batch
-from harken.batch.ragged import Numbers, ragged_slices
+from harken.batch.ragged import IntArray, ragged_slices
 
 
 class RandomWindows:
     """Batches of `rows` windows of `length` targets each; a batch depends only on its index."""
 
-    def __init__(self, stream: Numbers, length: int, rows: int, seed: int) -> None:
+    def __init__(self, stream: IntArray, length: int, rows: int, seed: int) -> None:
         targets = len(stream) - 1
         assert targets > 0, "a window needs a token and one that follows it"
         self._stream, self._rows, self._seed = stream, rows, seed
@@ -44,7 +44,7 @@ class RandomWindows:
 
 
 @lru_cache(maxsize=4)
-def _shuffled(seed: int, epoch: int, count: int, slack: int) -> tuple[int, Numbers]:
+def _shuffled(seed: int, epoch: int, count: int, slack: int) -> tuple[int, IntArray]:
     """Return the offset of the first window of an epoch and the order of its windows."""
     generator = rng(seed, epoch)
     return int(generator.integers(0, slack + 1)), generator.permutation(count)
@@ -53,9 +53,9 @@ def _shuffled(seed: int, epoch: int, count: int, slack: int) -> tuple[int, Numbe
 class SlidingWindows(NamedTuple):
     """Windows over a stream: start, number of tokens and index of the first counted target."""
 
-    starts: Numbers
-    lengths: Numbers
-    first_targets: Numbers
+    starts: IntArray
+    lengths: IntArray
+    first_targets: IntArray
 
 
 def sliding_windows(count: int, length: int, stride: int) -> SlidingWindows:
@@ -73,7 +73,7 @@ def sliding_windows(count: int, length: int, stride: int) -> SlidingWindows:
 
 
 def sliding_batches(
-    stream: Numbers, windows: SlidingWindows, rows: int, padding_value: int
+    stream: IntArray, windows: SlidingWindows, rows: int, padding_value: int
 ) -> Iterator[TokenBatch]:
     """Yield the windows from left to right, `rows` at a time."""
     for first in range(0, len(windows.starts), rows):

@@ -28,7 +28,7 @@ from harken.attention.sinusoids import Sinusoids, interleave
 from harken.claims import formulas
 from harken.claims.claim import EXACT, NARROWER, SINGLE, Case, Claim, Setting, compare_arrays
 from harken.claims.random_layers import normal, position_vectors
-from harken.design.band import BandPlan, band, band_shape
+from harken.design.band import BandPlan, band_head, band_shape
 from harken.design.head import attention
 from harken.design.shift import ShiftPlan, shift
 
@@ -109,7 +109,7 @@ def _check_band_head(setting: Setting) -> Sequence[Case]:
     frequencies = formulas.numpy_frequencies(setting.width)
     is_slow = np.arange(len(frequencies)) >= setting.width * math.log(BAND) / (2 * math.log(10000))
     slow = frequencies[is_slow]
-    log_weights = attention(band(soft), basis.vectors(BAND_LENGTH))[-1].log()
+    log_weights = attention(band_head(soft), basis.vectors(BAND_LENGTH))[-1].log()
     peak = BAND_LENGTH - 1 - BAND_OFFSET
     drop = float(log_weights[peak] - log_weights[peak - BAND // 2])
     predicted_drop = float((1 - np.cos(slow * BAND / 2)).sum())

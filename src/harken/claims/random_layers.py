@@ -1,4 +1,4 @@
-"""Layers with random float64 weights, and their matrices as the documents index them."""
+"""Layers with random float64 weights, and the same layers computed with `formulas.py`."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -30,7 +30,7 @@ def normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def randomize(module: AnyModule, generator: torch.Generator) -> AnyModule:
-    """Fill the parameters of a module with normal numbers of variance 1 / inputs."""
+    """Fill the parameters of a module with normal numbers of variance 1 / fan_in."""
     module.double().requires_grad_(False)
     for weight in module.parameters():
         weight.copy_(normal(generator, *weight.shape) * weight.shape[-1] ** -0.5)
@@ -57,8 +57,9 @@ def numpy_parameters(module: nn.Module) -> dict[str, Array]:
 def position_vectors(
     config: FourierConfig | SinusoidConfig, positions: Int[Tensor, "N"], width: int
 ) -> Float[Tensor, "N J"]:
-    """Return the vectors that the library adds at these positions."""
-    sizes = PositionSizes(width=width, key_width=width, heads=1, length=int(positions.max()) + 1)
+    """Return the vectors that `harken.attention` adds at these positions."""
+    length = int(positions.max()) + 1
+    sizes = PositionSizes(width=width, key_width=width, heads=1, max_length=length)
     return config.build(sizes).vectors(positions[None, :, None])[0]
 
 
@@ -74,13 +75,13 @@ class Matrices:
     def weights(
         self, tokens: Tensor, scale: float = 1.0, visible: NDArray[np.bool_] | None = None
     ) -> Array:
-        """Return self-attention weights [k, T, T] by the formula."""
+        """Return self-attention weights [k, T, T], computed with `numpy_attention`."""
         inputs, pairs = to_numpy(tokens), zip(self.query, self.key, strict=True)
         weights = [numpy_attention(inputs @ q.T, inputs @ k.T, scale, visible) for q, k in pairs]
         return np.stack(weights)
 
     def outputs(self, tokens: Tensor, memory: Tensor) -> Array:
-        """Return outputs by the formula: concatenated heads, then W_O if there is one."""
+        """Return the outputs of the concatenated heads, multiplied by W_O if there is one."""
         inputs, states = to_numpy(tokens), to_numpy(memory)
         heads = [
             numpy_attention(inputs @ query.T, states @ key.T) @ (states @ value.T)

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict, replace
 
 from harken.cli.evaluate import data_files
-from harken.cli.output import json_or_table, remark, value_and_interval
+from harken.cli.output import json_or_table, print_note, value_and_interval
 from harken.errors import UserError
 from harken.measure.ablation_study import AblatedPart, ablation_study
 from harken.measure.interval import format_difference, format_difference_interval
@@ -16,7 +16,7 @@ def run(options: argparse.Namespace) -> None:
 
     def show(number: int, total: int, metric: str, ablated: AblatedPart) -> None:
         change = format_difference(ablated.difference.value, ablated.difference.unit)
-        remark(f"{number}/{total}  {ablated.part.label}: {change} {metric}")
+        print_note(f"{number}/{total}  {ablated.part.label}: {change} {metric}")
 
     how, examples = options.how, options.examples
     if options.what == "positions" and how != "zero":

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
-from harken.cli.output import json_or_table, progress_bar, remark, value_and_interval
+from harken.cli.output import json_or_table, print_note, progress_bar, value_and_interval
 from harken.encode.vocabulary import END, Vocabulary
 from harken.errors import UserError
 from harken.formats.examples import Pair
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
         problem = f"{options.source}: no pair fits the model"
         raise UserError(problem, fix=f"use sentences shorter than {limits}")
     if skipped := len(pairs) - alignment.n:
-        remark(f"{skipped} of {len(pairs)} pairs skipped: blank, or longer than the model")
+        print_note(f"{skipped} of {len(pairs)} pairs skipped: blank, or longer than the model")
     rows, attention = [], {}
     for name, metrics in alignment.estimates.items():
         attention[name] = {metric: asdict(estimate) for metric, estimate in metrics.items()}
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
     header = ("attention", "AER", "95 % interval", "precision", "recall")
     json_or_table(options, record, header, rows)
     if not options.json:
-        remark(f"{alignment.n} pairs; best: {alignment.best}")
+        print_note(f"{alignment.n} pairs; best: {alignment.best}")
 
 
 def _pairs(

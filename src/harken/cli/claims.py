@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from harken.claims.claim import ClaimResult, Setting, select_claims
 from harken.claims.experiments import Experiment, run_experiments
-from harken.cli.output import json_or_table, remark, result_json, table
+from harken.cli.output import json_or_table, print_note, result_json, table
 from harken.errors import UserError
 from harken.files import check_writable, write_text
 from harken.report.claims_page import claims_page
@@ -42,10 +42,10 @@ def run(options: argparse.Namespace) -> int:
             _print_directions(next(result for result in experiments if result.id == "B8"))
     if options.page is not None:
         write_text(options.page, claims_page(results, experiments, setting))
-        remark(f"page: {options.page}")
+        print_note(f"page: {options.page}")
     unexpected = [result for result in results if not result.as_expected]
     for result in unexpected:
-        remark(f"{result.claim.id}: expected {result.claim.expected!r}, got {result.verdict!r}")
+        print_note(f"{result.claim.id}: expected {result.claim.expected!r}, got {result.verdict!r}")
     return 1 if unexpected else 0
 
 

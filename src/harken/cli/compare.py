@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from harken.cli.evaluate import data_files
-from harken.cli.output import json_or_table, remark, result_json, table, value_with_interval
+from harken.cli.output import json_or_table, print_note, result_json, table, value_with_interval
 from harken.cli.search_options import with_search_options
 from harken.config import as_plain
 from harken.errors import UserError
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     rows = comparison.compare_runs(runs)
     if options.out is not None:
         write_text(options.out, comparison.comparison_page(task, runs, rows))
-        remark(f"report: {options.out}")
+        print_note(f"report: {options.out}")
     if options.json:
         result_json(_record(task, runs, rows))
     else:
@@ -144,4 +144,4 @@ def _print_pivot(options: argparse.Namespace) -> None:
     ]
     json_or_table(options, record, (options.rows, *columns), rows)
     if not options.json:
-        remark(f"{metric_name(metric)}, with 95 % intervals; each run on its own data")
+        print_note(f"{metric_name(metric)}, with 95 % intervals; each run on its own data")

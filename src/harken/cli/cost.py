@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from harken.cli.output import remark, result, result_json, table
+from harken.cli.output import print_note, result, result_json, table
 from harken.cost import time
 from harken.cost.breakeven import BreakEven, compare_costs
 from harken.cost.formula import Formula
@@ -69,7 +69,7 @@ def _run_folder(options: argparse.Namespace) -> None:
 def _column(step: Workload, measure: bool) -> dict[str, float]:
     figures: dict[str, float] = {**step.sizes, **asdict(trace_workload(step))}
     if measure:
-        remark("measuring this machine …")
+        print_note("measuring this machine …")
         prepare(torch.device("cpu"))
         figures["predicted_seconds"] = time.predict_seconds(step)
         seconds, memory = time.measure_step(step)
@@ -127,7 +127,7 @@ def _print(
         where = "at no length" if pair.length is None else f"from T = {pair.length:,} on"
         result(f"{text} {'at every length' if pair.length == 1 else where}")
     for assumption in step.assumed:
-        remark(f"assumed: {assumption}")
+        print_note(f"assumed: {assumption}")
 
 
 def _print_columns(columns: Sequence[Mapping[str, float]]) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from harken.cli import recordings
 from harken.cli.arguments import Parser
-from harken.cli.output import json_or_table, remark, result
+from harken.cli.output import json_or_table, print_note, result
 from harken.config.spelling import nearest
 from harken.corpora import catalog
 from harken.corpora.catalog import Corpus
@@ -175,12 +175,12 @@ def _print_list(options: argparse.Namespace) -> None:
 
 
 def _download(corpus: Corpus, out: Path, mirror: str | None) -> list[Path]:
-    remark(f"{corpus.name}: {corpus.title}")
-    remark(f"license: {corpus.license.name}, {corpus.license.address}")
+    print_note(f"{corpus.name}: {corpus.title}")
+    print_note(f"license: {corpus.license.name}, {corpus.license.address}")
     for item in corpus.items:
-        remark(f"from {address_of(corpus, item, mirror)}")
-    with _progress() as listen:
-        return download(corpus, out, mirror=mirror, retry=RetryPolicy(), listen=listen)
+        print_note(f"from {address_of(corpus, item, mirror)}")
+    with _progress() as report:
+        return download(corpus, out, mirror=mirror, retry=RetryPolicy(), report=report)
 
 
 @contextmanager
@@ -199,17 +199,17 @@ def _progress() -> Iterator[Callable[[Event], None]]:
     tasks: dict[str, progress.TaskID] = {}
     logged = time.monotonic()
 
-    def listen(event: Event) -> None:
+    def report(event: Event) -> None:
         nonlocal logged
         if isinstance(event, Waiting):
-            remark(f"{event.file}: {event.why}; trying again in {event.seconds:.0f} s")
+            print_note(f"{event.file}: {event.why}; trying again in {event.seconds:.0f} s")
             return
         if event.file not in tasks:
             tasks[event.file] = bars.add_task(event.file)
         bars.update(tasks[event.file], completed=event.bytes, total=event.total)
         if bars.disable and time.monotonic() - logged > LOG_SECONDS:
             logged = time.monotonic()
-            remark(f"{event.file}: {event.bytes / 1e6:.1f} MB")
+            print_note(f"{event.file}: {event.bytes / 1e6:.1f} MB")
 
     with bars:
-        yield listen
+        yield report

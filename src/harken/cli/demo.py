@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from harken.cli.output import remark, result, result_json, table, value_and_interval
+from harken.cli.output import print_note, result, result_json, table, value_and_interval
 from harken.demo import run_demo
 from harken.errors import UserError
 from harken.training.progress import training_progress
@@ -19,7 +19,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         demo = run_demo(folder, training_progress, seed=options.seed)
     except Interrupted as stop:
-        remark(f"harken: {stop}; run the same command again to resume")
+        print_note(f"harken: {stop}; run the same command again to resume")
         return 128 + stop.number
     if options.json:
         rows = [{"name": row.name, "n": row.n, **asdict(row.metric)} for row in demo.rows]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from harken.attention.sinusoids import Sinusoids
-from harken.cli.output import json_or_table, remark
+from harken.cli.output import json_or_table, print_note
 from harken.design.band import BandPlan, band_shape
 from harken.design.content import MatchPlan, lookup_norm
 from harken.design.designs import (
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         offset = f", {options.offset} back" if options.kind in ("shift", "band") else ""
         draw_design(designed, options.out, title=f"{options.kind}{offset}")
-        remark(f"figure: {options.out}")
+        print_note(f"figure: {options.out}")
     rows = [(TITLES.get(key, key.replace("_", " ")), _text(record[key])) for key in record]
     json_or_table(options, record, ("quantity", "value"), rows)
 

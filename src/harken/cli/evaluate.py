@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from harken.augment.conditions import parse_condition
-from harken.cli.output import print_metrics, remark, result_json, table, value_with_interval
+from harken.cli.output import print_metrics, print_note, result_json, table, value_with_interval
 from harken.cli.search_options import speech_only, with_search_options
 from harken.errors import UserError
 from harken.pipeline import metrics_record
@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> None:
     clean = loaded.evaluate(split, files)
     if truncated := [item.truncation for item in clean.predictions if item.truncation]:
         count = f"{len(truncated)} of {clean.n} inputs"
-        remark(f"{count} are too long for the model; the first: {truncated[0]}")
+        print_note(f"{count} are too long for the model; the first: {truncated[0]}")
     record = metrics_record(loaded, clean)
     by_condition = {name: loaded.evaluate(split, files, name) for name in options.condition}
     if options.json:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
 
-from harken.cli.output import json_or_table, remark
-from harken.cli.subject import load_subject
+from harken.cli.inspected import load_for_inspection
+from harken.cli.output import json_or_table, print_note
 from harken.errors import UserError
 from harken.files import check_writable
 from harken.foreign import is_huggingface
@@ -41,13 +41,13 @@ def run(options: argparse.Namespace) -> None:
     elif is_huggingface(options.folder):
         problem = f"{options.folder}: a Hugging Face folder has no inputs of its own"
         raise UserError(problem, fix="name a file with one text per line: --text sentences.txt")
-    subject = load_subject(options.folder, options.device)
+    inspected = load_for_inspection(options.folder, options.device)
     if texts is None:
-        assert subject.run is not None
-        texts = subject.run.inputs(options.inputs)
-    examples = map(subject.attention, texts)
+        assert inspected.run is not None
+        texts = inspected.run.inputs(options.inputs)
+    examples = map(inspected.attention, texts)
     inputs = (HeadInput(example.run) for example in examples if example is not None)
-    analysis = analyze_heads(subject.model, inputs, length=options.length, seed=options.seed)
+    analysis = analyze_heads(inspected.model, inputs, length=options.length, seed=options.seed)
     record = {"inputs": analysis.inputs, "length": analysis.length, "notes": list(analysis.notes)}
     record["heads"] = [head.to_json() for head in analysis.heads]
     json_or_table(options, record, *_table(analysis.heads))
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
         figure = head_sheet(analysis.heads, f"Heads of {options.folder.absolute().name}")
         for path in (options.out / "heads.svg", options.out / "heads.png"):
             figure.write(path)
-            remark(str(path))
+            print_note(str(path))
 
 
 def _table(heads: Sequence[HeadSummary]) -> tuple[list[str], list[list[str]]]:

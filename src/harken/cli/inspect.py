@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harken.cli.output import remark, result, result_json
-from harken.cli.subject import load_subject
+from harken.cli.inspected import load_for_inspection
+from harken.cli.output import print_note, result, result_json
 from harken.errors import UserError
 from harken.files import replacing, write_text
 from harken.formats.text import read_lines
@@ -37,29 +37,29 @@ def run(options: argparse.Namespace) -> None:
             "expected an input, got none",
             fix='give texts in quotes, such as "A dog runs.", or --file FILE with one per line',
         )
-    subject = load_subject(options.folder, options.device)
+    inspected = load_for_inspection(options.folder, options.device)
     records: list[dict[str, Any]] = []
     for number, text in enumerate(inputs, start=1):
-        if not subject.takes_files and re.search("[\ud800-\udfff]", text):  # undecodable bytes
+        if not inspected.takes_files and re.search("[\ud800-\udfff]", text):  # undecodable bytes
             problem = f"{text[:60]!a}: expected UTF-8 text, got other bytes"
             raise UserError(problem, fix="put the text into a UTF-8 file and use --file")
-        example = subject.attention(text)
-        views = [] if example is None else view_attention(subject.model, example, layers, heads)
+        example = inspected.attention(text)
+        views = [] if example is None else view_attention(inspected.model, example, layers, heads)
         if example is None or not views:
             reason = "the input has no tokens" if example is None else "no attention ran"
-            remark(f"{text[:60]!r}: nothing to show, because {reason}")
+            print_note(f"{text[:60]!r}: nothing to show, because {reason}")
             records.append({"input": text, "files": [], "views": [], "reason": reason})
             continue
-        stem = options.out / f"{_slug(text, is_file=subject.takes_files)}-{number}"
+        stem = options.out / f"{_slug(text, is_file=inspected.takes_files)}-{number}"
         record: dict[str, Any] = {"input": text, "title": example.title}
         if example.truncation is not None:
-            remark(f"{text[:60]!r}: {example.truncation}")
+            print_note(f"{text[:60]!r}: {example.truncation}")
             record["truncation"] = asdict(example.truncation)
-        facts = {"folder": options.folder.resolve().name, "model": subject.kind}
+        facts = {"folder": options.folder.resolve().name, "model": inspected.kind}
         paths = [str(path) for path in _write(stem, facts, example, views)]
         if options.save:
             folder = stem.with_name(f"{stem.name}-record")
-            save_attention(subject.model, example, folder, layers)
+            save_attention(inspected.model, example, folder, layers)
             paths.append(str(folder))
         if options.json:
             records.append({**record, "files": paths, "views": list(map(attention_json, views))})
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
             for path in paths:
                 result(path)
     if options.json:
-        result_json({"task": subject.kind, "inputs": records})
+        result_json({"task": inspected.kind, "inputs": records})
 
 
 def _write(

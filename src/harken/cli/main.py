@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from harken.cli.arguments import Parser
-from harken.cli.output import remark
+from harken.cli.output import print_note
 from harken.cli.parsers import inspection, laboratory, training
 from harken.errors import DataWarning, HarkenError, error_text, is_wrong_path
 from harken.version import __version__
@@ -75,10 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = _show_warning
             return import_module(f"harken.cli.{options.command}").run(options) or 0
     except HarkenError as error:
-        remark(f"harken: {error}")
+        print_note(f"harken: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        remark("harken: interrupted; a saved run can be resumed")
+        print_note("harken: interrupted; a saved run can be resumed")
         return 130
     except BrokenPipeError:
         # The reader of stdout has closed it, as `head` does: end without a message.
@@ -87,12 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        remark(f"harken: {error_text(error)}")
+        print_note(f"harken: {error_text(error)}")
         return 2 if is_wrong_path(error) else 1
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        remark("harken: out of memory; use a smaller model, shorter inputs or smaller batches")
+        print_note("harken: out of memory; use a smaller model, shorter inputs or smaller batches")
         return 1
 
 
@@ -106,6 +106,6 @@ def _show_warning(
 ) -> None:
     """Print one line for a warning about the data, and others as Python does."""
     if issubclass(category, DataWarning):
-        remark(f"harken: warning: {message}")
+        print_note(f"harken: warning: {message}")
     else:
-        remark(warnings.formatwarning(message, category, filename, lineno).rstrip())
+        print_note(warnings.formatwarning(message, category, filename, lineno).rstrip())

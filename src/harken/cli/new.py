@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from harken import config
-from harken.cli.output import remark, result
+from harken.cli.output import print_note, result
 from harken.config.spelling import require_choice
-from harken.config.write import inline
+from harken.config.write import toml_literal
 from harken.errors import UserError
 from harken.files import write_text
 from harken.formats.text import read_lines, require_file
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     write_text(options.out, recipe_text(options.task, roles, options.dev, options.out.parent))
     result(str(options.out))
     for note in (*notes, f"next: harken train {options.out}"):
-        remark(note)
+        print_note(note)
 
 
 def recipe_text(task: str, roles: Mapping[str, Path], dev: float | None, folder: Path) -> str:
@@ -92,7 +92,7 @@ def _data_table(data: Mapping[str, Any], counts: Mapping[str, str]) -> str:
     lines = []
     for key, value in data.items():
         count = counts.get(key.removesuffix(".source"))
-        lines.append(f"{key} = {inline(value)}" + (f"    # {count}\n" if count else "\n"))
+        lines.append(f"{key} = {toml_literal(value)}" + (f"    # {count}\n" if count else "\n"))
     return "".join(lines)
 
 

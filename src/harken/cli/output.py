@@ -16,7 +16,7 @@ MIN_TEXT_WIDTH = 12  # characters to which a column of words may shrink
 MIN_HEADER_WIDTH = 14  # characters of a header that are not wrapped
 
 
-def remark(text: str) -> None:
+def print_note(text: str) -> None:
     """Print a line on stderr, with control characters escaped."""
     sys.stderr.write(escaped(text) + "\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`harken patch`: print the share of the difference that each part restores."""
+"""`harken patch`: print the share of the clean prediction that each patched part restores."""
 
 import argparse
 from collections.abc import Callable
@@ -7,21 +7,21 @@ import torch
 from torch import Tensor
 
 from harken.api.inspection import patch
-from harken.cli.output import json_or_table, remark
-from harken.cli.subject import load_subject
+from harken.cli.inspected import load_for_inspection
+from harken.cli.output import json_or_table, print_note
 from harken.errors import UserError
 from harken.models.gpt import GPT
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print a row for every part, the largest share first."""
-    subject = load_subject(options.folder, options.device)
-    model = subject.model
+    """Print a row for every part of the model, the largest share first."""
+    inspected = load_for_inspection(options.folder, options.device)
+    model = inspected.model
     if not isinstance(model, GPT):
         problem = f"{options.folder}: expected a GPT model, got {type(model).__name__}"
-        raise UserError(problem, fix="name a run of task lm or answer whose model is a GPT")
+        raise UserError(problem, fix="choose a run of task lm or answer whose model is a GPT")
     texts = (options.clean, options.corrupted)
-    clean, corrupted = (_tokens(model, subject.attention, text) for text in texts)
+    clean, corrupted = (_tokens(model, inspected.attention, text) for text in texts)
     if clean.shape != corrupted.shape:
         raise UserError(
             f"{options.corrupted[:60]!r}: expected as many tokens as {options.clean[:60]!r} has "
@@ -39,19 +39,19 @@ def run(options: argparse.Namespace) -> None:
     if not options.json:
         with torch.inference_mode():
             tokens = [int(model(prompt)[0, -1].argmax()) for prompt in (clean, corrupted)]
-        predicted = subject.tokenizer.pieces(tokens)
-        remark(
+        predicted = inspected.tokenizer.token_texts(tokens)
+        print_note(
             f"{result.metric}: {result.clean:.3f} clean (predicts {predicted[0]!r}), "
             f"{result.corrupted:.3f} corrupted (predicts {predicted[1]!r})"
         )
 
 
-def _tokens(model: GPT, run_on: Callable[[str], object], text: str) -> Tensor:
-    """Return the tokens that the model embeds first when it runs on a text."""
+def _tokens(model: GPT, run_model: Callable[[str], object], text: str) -> Tensor:
+    """Run the model on a text and return the tokens of its first embedding lookup."""
     embedded: list[Tensor] = []
     hook = model.embedding.register_forward_pre_hook(lambda _, inputs: embedded.extend(inputs))
     try:
-        run_on(text)
+        run_model(text)
     finally:
         hook.remove()
     if not embedded:

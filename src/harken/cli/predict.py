@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harken.cli.inputs import Unreadable, count_lines, file_chunks, line_chunks
-from harken.cli.output import progress_bar, remark, result, result_json
+from harken.cli.output import print_note, progress_bar, result, result_json
 from harken.cli.search_options import speech_only, with_search_options
 from harken.errors import OptionError, UserError, error_text
 from harken.measure.abstention import PROBABILITY, lowest_max_error, statement, threshold_for
@@ -62,10 +62,10 @@ def run(options: argparse.Namespace) -> int:
             failed = failed or item.error is not None
             if item.prediction is not None and item.prediction.truncation is not None:
                 where = item.text if item.is_file else f"line {item.number}"
-                remark(f"{where}: {item.prediction.truncation}")
+                print_note(f"{where}: {item.prediction.truncation}")
             if item.error is not None:
                 where = "" if item.is_file else f"line {item.number}: "
-                remark(f"harken: {where}{error_text(item.error)}")
+                print_note(f"harken: {where}{error_text(item.error)}")
             if options.json:
                 records.append(_record(item, options, threshold))
             else:
@@ -102,7 +102,7 @@ def _threshold(loaded: Run, max_error: float) -> float:
             fix=allow if lowest < 1 else "add dev examples, or train a better model",
         )
     share = float((scored.confidences >= threshold).mean())
-    remark(
+    print_note(
         f"--max-error {max_error:g}: answering from confidence {threshold:.4g} on "
         f"({100 * share:.0f} % of {len(scored)} dev examples): {statement(max_error)}"
     )

@@ -30,7 +30,7 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
         if names := choices(spec.types):
             require_choice(option, value, names)
         elif convert(spec.types, value) != value or not spec.is_within(value) or value == math.inf:
-            problem = f"{option}: expected a number {spec.bounds}, got {value}"
+            problem = f"{option}: expected a number {spec.describe_bounds()}, got {value}"
             raise UserError(problem, fix="change it")
     if run.search is None:
         for option in map(flag, given):
@@ -38,7 +38,7 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
             raise UserError(problem, fix=f"leave out {option}")
         return run
     excluded = (other for name in given for other in known[name].excludes)
-    changes: dict[str, Any] = {name: known[name].absent(None) for name in excluded} | given
+    changes: dict[str, Any] = {name: known[name].default_value(None) for name in excluded} | given
     if nbest is not None and changes.get("temperature", run.search.temperature) is None:
         changes["beam"] = beam = given.get("beam", max(nbest, run.search.beam))
         if beam < nbest:

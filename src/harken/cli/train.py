@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from harken.cli.output import print_metrics, remark, result_json
+from harken.cli.output import print_metrics, print_note, result_json
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.run import RECIPE, REPORT, read_metrics
@@ -23,10 +23,10 @@ def run(options: argparse.Namespace) -> int:
         train(recipe, folder, resume=options.resume, progress=True)
     except Interrupted as stop:
         if (folder / RECIPE).exists():
-            remark(f"harken: {stop}; resume with `harken train {folder / RECIPE} --resume`")
+            print_note(f"harken: {stop}; resume with `harken train {folder / RECIPE} --resume`")
         else:
-            remark(f"harken: {stop} before anything was written")
+            print_note(f"harken: {stop} before anything was written")
         return 128 + stop.number
     (result_json if options.json else print_metrics)(read_metrics(folder))
-    remark(f"report: {folder / REPORT}")
+    print_note(f"report: {folder / REPORT}")
     return 0

@@ -6,7 +6,7 @@ The text was parsed by tomllib, so it is valid: only the ends of keys and values
 import re
 import tomllib
 
-Key = tuple[str | int, ...]  # path in the parsed tree: names, and indices in arrays
+DottedKey = tuple[str | int, ...]  # path in the parsed tree: names, and indices in arrays
 
 _BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 _KEY = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[\w\-. \t])+""", re.ASCII)
@@ -18,10 +18,10 @@ _SCALAR = re.compile(
 )
 
 
-def lines_of(text: str) -> dict[Key, int]:
+def lines_of(text: str) -> dict[DottedKey, int]:
     """Return the line (from 1) of every key, table and array item of a valid TOML text."""
     scanner = _Scanner(text)
-    table: Key = ()
+    table: DottedKey = ()
     while following := scanner.peek():
         if following == "[":
             table = scanner.header()
@@ -43,8 +43,8 @@ def key_parts(dotted: str) -> list[str]:
 class _Scanner:
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
-        self.lines: dict[Key, int] = {}
-        self.last: dict[Key, int] = {}  # index of the last item of each [[array]]
+        self.lines: dict[DottedKey, int] = {}
+        self.last: dict[DottedKey, int] = {}  # index of the last item of each [[array]]
 
     @property
     def line(self) -> int:
@@ -60,7 +60,7 @@ class _Scanner:
         self.skip(_BLANK)
         return self.text[self.at : self.at + 1]
 
-    def header(self) -> Key:
+    def header(self) -> DottedKey:
         brackets, line = 2 if self.text.startswith("[[", self.at) else 1, self.line
         self.at += brackets
         path = self.key(())
@@ -71,7 +71,7 @@ class _Scanner:
         self.lines[path] = line  # the line of [a] replaces that of an earlier [a.b]
         return path
 
-    def key(self, path: Key) -> Key:
+    def key(self, path: DottedKey) -> DottedKey:
         line = self.line
         for part in key_parts(self.skip(_KEY)):
             if path in self.last:
@@ -80,12 +80,12 @@ class _Scanner:
             self.lines.setdefault(path, line)
         return path
 
-    def pair(self, table: Key) -> None:
+    def pair(self, table: DottedKey) -> None:
         path = self.key(table)
         self.at += len("=")
         self.value(path)
 
-    def value(self, path: Key) -> None:
+    def value(self, path: DottedKey) -> None:
         opening = self.peek()
         if opening not in "[{":
             self.skip(_SCALAR)

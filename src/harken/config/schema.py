@@ -60,10 +60,10 @@ class KeySpec:
     optional: bool
     excludes: tuple[str, ...]
 
-    def absent(self, table: object) -> Any:
-        """Return the value of an absent key (MISSING: required), given the default of its table."""
-        if table is not None:
-            return getattr(table, self.field.name)
+    def default_value(self, defaults: object) -> Any:
+        """Return the default from a config of defaults or from the class; MISSING if required."""
+        if defaults is not None:
+            return getattr(defaults, self.field.name)
         if self.field.default_factory is not MISSING:
             return self.field.default_factory()
         if self.field.default is MISSING and self.optional:
@@ -71,29 +71,29 @@ class KeySpec:
         return self.field.default
 
     @property
-    def limits(self) -> dict[str, float]:
+    def bounds(self) -> dict[str, float]:
         """The bounds by their names in `bounded`."""
         metadata = self.field.metadata
-        limits = {name: metadata[name] for name in _BOUNDS if name in metadata}
-        if int in (*self.types, *items(self.types)) and not limits.keys() & {"at_most", "below"}:
-            limits["at_most"] = MAX_SIZE
-        return limits
+        bounds = {name: metadata[name] for name in _BOUNDS if name in metadata}
+        has_integers = int in (*self.types, *item_types(self.types))
+        if has_integers and not bounds.keys() & {"at_most", "below"}:
+            bounds["at_most"] = MAX_SIZE
+        return bounds
 
-    @property
-    def bounds(self) -> str:
-        return " and ".join(f"{_BOUNDS[name][0]} {bound}" for name, bound in self.limits.items())
+    def describe_bounds(self) -> str:
+        return " and ".join(f"{_BOUNDS[name][0]} {bound}" for name, bound in self.bounds.items())
 
     def is_within(self, value: object) -> bool:
-        """Return whether a value is within the bounds; one that is not a number always is."""
+        """Return whether a value is within the bounds; true if it is not a number."""
         return not isinstance(value, int | float) or all(
-            _BOUNDS[name][1](value, bound) for name, bound in self.limits.items()
+            _BOUNDS[name][1](value, bound) for name, bound in self.bounds.items()
         )
 
 
 @cache
-def key_specs(kind: type) -> dict[str, KeySpec]:
+def key_specs(config_class: type) -> dict[str, KeySpec]:
     """Return the keys of a config class, in the order of its fields."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(config_class)
     return {
         field.name: KeySpec(
             field=field,
@@ -101,7 +101,7 @@ def key_specs(kind: type) -> dict[str, KeySpec]:
             optional=NoneType in get_args(hints[field.name]),
             excludes=field.metadata.get("excludes", ()),
         )
-        for field in dataclasses.fields(kind)
+        for field in dataclasses.fields(config_class)
         if field.init
     }
 
@@ -110,11 +110,11 @@ def types_of(hint: Any) -> Types:
     """Return the members of a union without None; TypeError if recipes do not support one."""
     members = get_args(hint) if _origin(hint) in (Union, UnionType) else (hint,)
     types = tuple(member for member in members if member is not NoneType)
-    for kind in types:
-        is_array = _origin(kind) is tuple and get_args(kind)[1:] == (...,)
-        is_literal = _origin(kind) is Literal
-        if not (kind in _SCALARS or config_types((kind,)) or is_literal or is_array):
-            raise TypeError(f"a recipe cannot hold {kind}; see harken.config.schema")
+    for member in types:
+        is_array = _origin(member) is tuple and get_args(member)[1:] == (...,)
+        is_literal = _origin(member) is Literal
+        if not (member in _SCALARS or config_types((member,)) or is_literal or is_array):
+            raise TypeError(f"a recipe cannot hold {member}; see harken.config.schema")
     if str in types and Path in types:
         raise TypeError(f"{hint}: a recipe cannot tell a str from a Path")
     return types
@@ -125,32 +125,32 @@ def config_types(types: Types) -> tuple[type, ...]:
     return tuple(k for k in types if isinstance(k, type) and dataclasses.is_dataclass(k))
 
 
-def items(types: Types) -> Types:
+def item_types(types: Types) -> Types:
     """Return the types of the items of an array; empty if none of the types is an array."""
-    return next((types_of(get_args(kind)[0]) for kind in types if _origin(kind) is tuple), ())
+    return next((types_of(get_args(hint)[0]) for hint in types if _origin(hint) is tuple), ())
 
 
 def choices(types: Types) -> tuple[str | int, ...]:
     """Return the values that the Literals among the types allow."""
-    return tuple(choice for kind in types if _origin(kind) is Literal for choice in get_args(kind))
+    return tuple(choice for hint in types if _origin(hint) is Literal for choice in get_args(hint))
 
 
 @cache
-def kinds_of(union: tuple[type, ...]) -> tuple[str, dict[str | int, type]]:
-    """Return the key that distinguishes the classes of a union, and the class of each value."""
+def tagged_classes(union: tuple[type, ...]) -> tuple[str, dict[str | int, type]]:
+    """Return the tag, the key that distinguishes the classes, and the class of each value."""
     for name in key_specs(union[0]):
-        specs = [key_specs(kind)[name] for kind in union if name in key_specs(kind)]
+        specs = [key_specs(cls)[name] for cls in union if name in key_specs(cls)]
         values = [choices(spec.types) for spec in specs]
         if len({value[0] for value in values if len(value) == 1}) == len(union):
-            return name, {value[0]: kind for value, kind in zip(values, union, strict=True)}
-    names = ", ".join(kind.__name__ for kind in union)
-    raise TypeError(f"no field with one Literal value each tells {names} apart")
+            return name, {value[0]: cls for value, cls in zip(values, union, strict=True)}
+    names = ", ".join(cls.__name__ for cls in union)
+    raise TypeError(f"{names}: expected a field with a different Literal in each class")
 
 
-def kind_named(value: object, union: tuple[type, ...]) -> type | None:
-    """Return the class of the union with this value."""
-    by_value = kinds_of(union)[1].items()
-    return next((kind for own, kind in by_value if _same(own, value)), None)
+def find_class(value: object, union: tuple[type, ...]) -> type | None:
+    """Return the class of the union whose tag has this value."""
+    by_value = tagged_classes(union)[1].items()
+    return next((cls for own, cls in by_value if _same(own, value)), None)
 
 
 def _same(choice: object, value: object) -> bool:
@@ -172,10 +172,10 @@ def convert(types: Types, value: Any) -> Any:
 
 def describe_types(types: Types) -> str:
     """Return the types in the terms of TOML, such as "a whole number or a path"."""
-    words = [_SCALARS[kind] for kind in types if kind in _SCALARS]
+    words = [_SCALARS[hint] for hint in types if hint in _SCALARS]
     if allowed := choices(types):
         words.insert(0, ("one of " if len(allowed) > 1 else "") + ", ".join(map(repr, allowed)))
-    if inner := items(types):
+    if inner := item_types(types):
         is_table = bool(config_types(inner))
         words.append(
             "an array of tables" if is_table else f"an array, each {describe_types(inner)}"
@@ -183,5 +183,5 @@ def describe_types(types: Types) -> str:
     return " or ".join([*words, "a table"] if config_types(types) else words)
 
 
-def _origin(kind: Any) -> Any:
-    return get_origin(kind)  # for an unknown type, the stubs of get_origin return a ParamSpec
+def _origin(hint: Any) -> Any:
+    return get_origin(hint)  # for an unknown type, the stubs of get_origin return a ParamSpec

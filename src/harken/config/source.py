@@ -12,9 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from harken.config.lines import Key, key_parts, lines_of
+from harken.config.lines import DottedKey, key_parts, lines_of
 from harken.config.schema import Types
-from harken.config.write import absolute, inline
+from harken.config.write import absolute, toml_literal
 from harken.errors import UserError
 from harken.inputs import is_folder, read_input, short_path
 
@@ -52,10 +52,10 @@ class Source:
     base: Path
     types: Types
     tree: dict[str, Any]
-    overrides: Mapping[Key, Override]  # by the path of each value and table that one created
+    overrides: Mapping[DottedKey, Override]  # by the path of each value and table that one created
 
     @cached_property
-    def lines(self) -> dict[Key, int]:
+    def lines(self) -> dict[DottedKey, int]:
         return lines_of(self.text)
 
 
@@ -64,7 +64,7 @@ class KeyPath:
     """The path of a key, which the document may lack."""
 
     source: Source
-    path: Key = ()
+    path: DottedKey = ()
 
     def child(self, part: str | int) -> "KeyPath":
         return replace(self, path=(*self.path, part))
@@ -109,9 +109,9 @@ class KeyPath:
     def assignment(self, value: Any) -> str:
         """Return how to write a value for this key."""
         if self.text is not None:
-            return shlex.quote(f"{self.dotted}={inline(value)}")
+            return shlex.quote(f"{self.dotted}={toml_literal(value)}")
         key = f"{self.path[-1]} = " if isinstance(self.path[-1], str) else ""
-        return key + inline(value)
+        return key + toml_literal(value)
 
     def resolve(self, path: Path) -> Path:
         return absolute(path, "" if self.override else self.source.base)
@@ -138,7 +138,7 @@ def read(path: Path) -> str:
 def parse(text: str, *, name: str, base: Path, types: Types, overrides: Sequence[str]) -> Source:
     """Parse a text and apply the overrides from left to right."""
     tree = _parse_toml(text, name)
-    created: dict[Key, Override] = {}
+    created: dict[DottedKey, Override] = {}
     for assignment in overrides:
         _apply(_parse_override(assignment), tree, created)
     return Source(name=name, text=text, base=base, types=types, tree=tree, overrides=created)
@@ -218,7 +218,7 @@ def _parse_override(assignment: str) -> Override:
     return Override(assignment, path, text, toml_value(text))
 
 
-def _apply(override: Override, tree: dict[str, Any], created: dict[Key, Override]) -> None:
+def _apply(override: Override, tree: dict[str, Any], created: dict[DottedKey, Override]) -> None:
     *above, last = override.path
     for depth, part in enumerate(above, start=1):
         if part not in tree:
@@ -244,5 +244,5 @@ def _apply(override: Override, tree: dict[str, Any], created: dict[Key, Override
     created[override.path] = override
 
 
-def _ancestors(path: Key) -> Iterable[Key]:
+def _ancestors(path: DottedKey) -> Iterable[DottedKey]:
     return (path[:length] for length in range(len(path), 0, -1))

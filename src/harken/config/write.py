@@ -34,8 +34,8 @@ def absolute(path: str | Path, folder: str | Path = "") -> Path:
     return Path(os.path.abspath(Path(folder, os.path.expanduser(path))))  # noqa: PTH100, PTH111
 
 
-def inline(value: Any) -> str:
-    """Return a TOML value on one line."""
+def toml_literal(value: Any) -> str:
+    """Return a value as TOML on one line."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -46,9 +46,9 @@ def inline(value: Any) -> str:
         case str():
             return _quoted(value)
         case list():
-            return f"[{', '.join(map(inline, value))}]"
+            return f"[{', '.join(map(toml_literal, value))}]"
         case dict():
-            pairs = (f"{_key(key)} = {inline(item)}" for key, item in _not_none(value))
+            pairs = (f"{_key(key)} = {toml_literal(item)}" for key, item in _not_none(value))
             return f"{{ {', '.join(pairs)} }}"
     raise TypeError(f"TOML cannot hold {value!r}")
 
@@ -56,12 +56,13 @@ def inline(value: Any) -> str:
 def _check_none(config: object, default: object) -> None:
     """Raise ValueError for a None whose absent key would load as another value."""
     kind: type = type(config)
-    table = default if type(default) is kind else None
+    defaults = default if type(default) is kind else None
     specs = key_specs(kind)
     given = [spec for name, spec in specs.items() if getattr(config, name) is not None]
     excluded = {name for spec in given for name in spec.excludes}
     for name, spec in specs.items():
-        value, absent = getattr(config, name), spec.absent(None if name in excluded else table)
+        value = getattr(config, name)
+        absent = spec.default_value(None if name in excluded else defaults)
         if value is None and absent is not None:
             raise ValueError(f"{kind.__name__}.{name} is None, but an absent key means {absent!r}")
         for part in value if isinstance(value, tuple) else (value,):
@@ -79,7 +80,7 @@ def _block(table: dict[str, Any], path: tuple[str, ...]) -> Iterator[str]:
         elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
             tables[f"[[{'.'.join((*path, key))}]]"] = [(key, item) for item in value]
         else:
-            yield f"{key} = {inline(value)}"
+            yield f"{key} = {toml_literal(value)}"
     for header, blocks in tables.items():
         for key, block in blocks:
             yield from ("", header, *_block(block, (*path, key)))

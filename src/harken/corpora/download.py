@@ -37,7 +37,7 @@ from harken.version import __version__
 
 CHUNK = 2**16
 MAX_MEMBERS = 20_000  # of a zip archive
-BROKEN = (  # raised for damaged archives
+ARCHIVE_ERRORS = (  # raised for damaged archives
     *(ArithmeticError, EOFError, RuntimeError, ValueError, lzma.LZMAError),
     *(struct.error, zipfile.BadZipFile, zlib.error),
 )
@@ -66,14 +66,14 @@ class Waiting(NamedTuple):
 
 
 Event = Received | Waiting
-Listener = Callable[[Event], None]
+Callback = Callable[[Event], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
     """Number of attempts, and delays in seconds."""
 
-    timeout: float = 30.0  # without a byte
+    timeout: float = 30.0  # without receiving data
     pause: float = 1.0  # before the second attempt; doubled for each further one
     max_pause: float = 60.0  # also if the server requests more
     attempts: int = 5
@@ -88,7 +88,7 @@ class _TemporaryError(Exception):
 
 
 def download(
-    corpus: Corpus, folder: Path, *, mirror: str | None = None, retry: RetryPolicy, listen: Listener
+    corpus: Corpus, folder: Path, *, mirror: str | None = None, retry: RetryPolicy, report: Callback
 ) -> list[Path]:
     """Return the files of a corpus in `folder`; download the missing ones."""
     addresses = {item: address_of(corpus, item, mirror) for item in corpus.items}
@@ -97,7 +97,7 @@ def download(
         folder.mkdir(parents=True, exist_ok=True)
         for item in missing:
             with tempfile.TemporaryFile(dir=folder) as packed:
-                fetch(addresses[item], packed, item.download_name, item.max_bytes, retry, listen)
+                fetch(addresses[item], packed, item.download_name, item.max_bytes, retry, report)
                 packed.seek(0)
                 _store(packed, folder / item.stored, item)
     return [folder / item.stored for item in corpus.items]
@@ -145,10 +145,8 @@ def _is_local(address: str) -> bool:
 
 def _is_downloaded(path: Path, item: Item) -> bool:
     if path.exists() and (actual := digest(path)) != item.sha256:
-        message = (
-            f"{path}: another file or folder is there (expected sha256 {item.sha256}, got {actual})"
-        )
-        raise UserError(message, fix="remove it, or choose another folder")
+        problem = f"{path}: has other contents (expected sha256 {item.sha256}, got {actual})"
+        raise UserError(problem, fix="remove it, or choose another folder")
     return path.exists()
 
 
@@ -156,16 +154,16 @@ def _is_downloaded(path: Path, item: Item) -> bool:
 
 
 def fetch(
-    address: str, file: IO[bytes], name: str, max_bytes: int, retry: RetryPolicy, listen: Listener
+    address: str, file: IO[bytes], name: str, max_bytes: int, retry: RetryPolicy, report: Callback
 ) -> None:
-    """Write all bytes of an address to a file, which errors and events call `name`."""
+    """Download an address into a file; `name` is the file name in events."""
     if not is_safe(address):
         raise Failure(f"{address}: expected https", fix="use a server that supports it")
     for attempt in range(1, retry.attempts + 1):
         try:
             file.seek(0)
             file.truncate()
-            _attempt(address, file, name, max_bytes, retry, listen)
+            _attempt(address, file, name, max_bytes, retry, report)
             return
         except _TemporaryError as problem:
             if attempt == retry.attempts:
@@ -173,12 +171,12 @@ def fetch(
                 raise Failure(message, fix="run the same command again later") from problem
             doubled = retry.pause * 2 ** (attempt - 1)
             pause = min(doubled if problem.delay is None else problem.delay, retry.max_pause)
-            listen(Waiting(name, pause, str(problem)))
+            report(Waiting(name, pause, str(problem)))
             time.sleep(pause)
 
 
 def _attempt(
-    address: str, file: IO[bytes], name: str, max_bytes: int, retry: RetryPolicy, listen: Listener
+    address: str, file: IO[bytes], name: str, max_bytes: int, retry: RetryPolicy, report: Callback
 ) -> None:
     with _open(address, retry) as response:
         length = response.headers.get("Content-Length", "")
@@ -195,7 +193,7 @@ def _attempt(
             count += len(data)
             _check_size(count, max_bytes, address)
             file.write(data)
-            listen(Received(name, count, total))
+            report(Received(name, count, total))
     if total is not None and count < total:
         raise _TemporaryError(f"connection closed after {count:,} of {total:,} bytes")
     file.flush()
@@ -273,7 +271,7 @@ def _store(packed: IO[bytes], path: Path, item: Item) -> None:
             with replacing(path) as unfinished:
                 _copy(source, unfinished, item.max_bytes)
                 _check_digest(unfinished, path, item)
-    except BROKEN as error:
+    except ARCHIVE_ERRORS as error:
         raise BadDownload(f"{path}: damaged archive ({error})", fix=ANOTHER_SERVER) from error
 
 
@@ -283,15 +281,15 @@ def _unzip(packed: IO[bytes], folder: Path, item: Item) -> None:
     with zipfile.ZipFile(packed) as archive:
         members = archive.infolist()
         if len(members) > MAX_MEMBERS:
-            raise ValueError(f"{len(members)} members")
+            raise ValueError(f"{len(members)} files")
         for member in members:
             path = PurePosixPath(member.filename)
             if path.parent != pattern.parent or not fnmatchcase(path.name, pattern.name):
                 continue
             if re.search(r"[\\:\0]", path.name) or (folder / path.name).exists():
-                raise ValueError(f"the member {member.filename[:60]!r}")
+                raise ValueError(f"unsafe or repeated file name {member.filename[:60]!r}")
             if member.flag_bits & 1:
-                raise ValueError("an encrypted member")
+                raise ValueError("an encrypted file")
             with archive.open(member) as source:
                 remaining -= _copy(source, folder / path.name, remaining)
 

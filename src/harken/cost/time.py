@@ -86,23 +86,23 @@ def median_seconds(work: Callable[[], object]) -> float:
     return timer.blocked_autorange(min_run_time=MIN_SECONDS).median
 
 
-def predict_seconds(step: Workload) -> float:
+def predict_seconds(workload: Workload) -> float:
     """Predict the time of one training step from its kernels."""
     kernels = KernelCounter()
-    trace_workload(step, [kernels])
+    trace_workload(workload, [kernels])
     return kernels.seconds()
 
 
-def measure_step(step: Workload) -> tuple[float, Footprint]:
+def measure_step(workload: Workload) -> tuple[float, Footprint]:
     """Return the median seconds and the memory of training steps on a random batch."""
-    model, batch, stage = step.build(), step.batch(), step.stage
+    model, batch, stage = workload.build(), workload.batch(), workload.stage
     batch.loss(model, CPU).backward()  # type: ignore[no-untyped-call]
-    memory = footprint(lambda: batch.loss(model, CPU))  # gradients are allocated already
+    memory = footprint(lambda: batch.loss(model, CPU))  # without allocating gradients again
     optimizers = stage.optimizer.build(model)
     seconds = []
     for _ in range(WARMUP + STEPS):
         started = time.perf_counter()
-        loss = batch.loss(model, CPU) / max(batch.counted, 1)
+        loss = batch.loss(model, CPU) / max(batch.num_targets, 1)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), stage.max_grad_norm)
         for optimizer in optimizers:

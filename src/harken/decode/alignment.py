@@ -2,9 +2,9 @@
 
 By CTC: the most probable path of the given tokens (Viterbi), over the states
 
-    blank w_1 blank w_2 … w_n blank         stay, or advance by one; by two past a blank between
-                                            different tokens
+    blank w_1 blank w_2 … w_n blank
 
+In each frame, the path stays, advances by one state, or skips a blank between different tokens.
 CTC emits a token in few frames and blanks in the others, so its spans are short.
 
 By attention: the peaks of the weights of T tokens over S frames, in the order of the tokens.
@@ -18,14 +18,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from harken.decode.ctc import LogProbs, Path, Span, blank_padding, read_path
+from harken.decode.ctc import CTCPath, LogProbs, Span, blank_padding, collapse_path
 from harken.decode.stepper import Present
 
 
 @torch.inference_mode()
 def align(
     log_probs: LogProbs, present: Present, texts: Sequence[Sequence[int]], *, blank: int
-) -> list[Path | None]:
+) -> list[CTCPath | None]:
     """Return the most probable path of each row's text, or None if it has no path."""
     if len(log_probs) == 0:
         return []
@@ -35,41 +35,41 @@ def align(
     for row, text in zip(states, texts, strict=True):
         row[1 : 2 * len(text) : 2] = row.new_tensor(text)
     emitted = log_probs.take_along_dim(states[:, None], dim=2)
-    same = states == F.pad(states, (2, 0), value=blank)[:, :-2]  # also for two blanks
+    same = states == F.pad(states, (2, 0), value=blank)[:, :-2]  # also true at blanks
 
-    reached = torch.full_like(states, -torch.inf, dtype=torch.float64)
-    reached[:, 0] = 0.0  # before any frame
+    scores = torch.full_like(states, -torch.inf, dtype=torch.float64)
+    scores[:, 0] = 0.0  # before any frame
     steps = []
     for frame in range(log_probs.shape[1]):
-        from_one = F.pad(reached, (1, 0), value=-torch.inf)[:, :-1]
-        from_two = F.pad(reached, (2, 0), value=-torch.inf)[:, :-2].masked_fill(same, -torch.inf)
-        reached, step = torch.stack((reached, from_one, from_two)).max(dim=0)
-        reached = reached + emitted[:, frame]
+        one_back = F.pad(scores, (1, 0), value=-torch.inf)[:, :-1]
+        two_back = F.pad(scores, (2, 0), value=-torch.inf)[:, :-2].masked_fill(same, -torch.inf)
+        scores, step = torch.stack((scores, one_back, two_back)).max(dim=0)
+        scores = scores + emitted[:, frame]
         steps.append(step)
     # The last frame is the last token, or a blank after it.
     ends = torch.stack((2 * lengths, (2 * lengths - 1).clamp(min=0)), dim=1)
-    total, best_end = reached.gather(1, ends).max(dim=1)
-    at = ends.gather(1, best_end[:, None])
+    total, best_end = scores.gather(1, ends).max(dim=1)
+    state = ends.gather(1, best_end[:, None])
     path = []
     for step in reversed(steps):
-        path.append(states.gather(1, at)[:, 0])
-        at = at - step.gather(1, at)
+        path.append(states.gather(1, state)[:, 0])
+        state = state - step.gather(1, state)
     symbols = torch.stack(path[::-1], dim=1).tolist() if path else [[] for _ in texts]
     return [
-        None if log_prob == -torch.inf else read_path(row, log_prob, blank)
+        None if log_prob == -torch.inf else collapse_path(row, log_prob, blank)
         for row, log_prob in zip(symbols, total.tolist(), strict=True)
     ]
 
 
 @torch.inference_mode()
-def peaks(weights: Float[Tensor, "T S"]) -> Int[Tensor, "T"]:
-    """Find frames f_1 <= f_2 <= … with the largest sum of weights[t, f_t]; on ties the earliest."""
-    reached = weights.double().clone()
-    for at in range(1, len(reached)):
-        reached[at] += reached[at - 1].cummax(dim=0).values
+def find_peaks(weights: Float[Tensor, "T S"]) -> Int[Tensor, "T"]:
+    """Find frames f_1 <= f_2 <= … with the largest sum of weights[t, f_t]; ties go to the first."""
+    sums = weights.double().clone()
+    for token in range(1, len(sums)):
+        sums[token] += sums[token - 1].cummax(dim=0).values
     frames: list[int] = []
-    for sums in reversed(reached.unbind()):
-        frames.append(int(sums[: frames[-1] + 1 if frames else None].argmax()))
+    for row in reversed(sums.unbind()):
+        frames.append(int(row[: frames[-1] + 1 if frames else None].argmax()))
     return torch.tensor(frames[::-1], dtype=torch.int64)
 
 

@@ -23,32 +23,32 @@ LogProbs = Float[Tensor, "B T V"]
 
 
 class Span(NamedTuple):
-    """From the start of frame `start` to the start of frame `end`."""
+    """Frames from `start` to before `end`."""
 
     start: float
     end: float
 
 
 @dataclass(frozen=True, slots=True)
-class Path(TokenHypothesis):
+class CTCPath(TokenHypothesis):
     """The text of one path, the log-probability of the path, and the frames of each token."""
 
     spans: Sequence[Span]
 
 
 def blank_padding(log_probs: LogProbs, present: Present, blank: int) -> LogProbs:
-    """Return double precision with a certain blank at padding, which changes no probability."""
-    certain = log_probs.new_full(log_probs.shape[-1:], -torch.inf, dtype=torch.float64)
-    certain[blank] = 0.0
-    return torch.where(present[..., None], log_probs.double(), certain)
+    """Return float64 with P(blank) = 1 at padding, which changes the probability of no text."""
+    padding = log_probs.new_full(log_probs.shape[-1:], -torch.inf, dtype=torch.float64)
+    padding[blank] = 0.0
+    return torch.where(present[..., None], log_probs.double(), padding)
 
 
 @torch.inference_mode()
-def best_paths(log_probs: LogProbs, present: Present, *, blank: int) -> list[Path]:
-    """Return the best path of each row; of equal symbols the first in the vocabulary."""
+def best_paths(log_probs: LogProbs, present: Present, *, blank: int) -> list[CTCPath]:
+    """Return the best path of each row; ties go to the symbol with the lowest index."""
     best, symbols = blank_padding(log_probs, present, blank).max(dim=-1)
     return [
-        read_path(row, total, blank)
+        collapse_path(row, total, blank)
         for row, total in zip(symbols.tolist(), best.sum(dim=1).tolist(), strict=True)
     ]
 
@@ -64,7 +64,7 @@ def text_log_probs(
         row[: len(text)] = torch.tensor(text, dtype=torch.int64)
     if log_probs.shape[1] == 0:
         return torch.where(lengths == 0, 0.0, -torch.inf).double()
-    losses = F.ctc_loss(
+    return -F.ctc_loss(
         blank_padding(log_probs, present, blank).transpose(0, 1),
         targets.to(log_probs.device),
         input_lengths=torch.full_like(lengths, log_probs.shape[1]),
@@ -72,15 +72,14 @@ def text_log_probs(
         blank=blank,
         reduction="none",
     )
-    return -losses
 
 
-def read_path(symbols: Sequence[int], log_probability: float, blank: int) -> Path:
-    """Return the text and the spans of a path with one symbol per frame."""
+def collapse_path(symbols: Sequence[int], log_probability: float, blank: int) -> CTCPath:
+    """Merge repeated symbols, remove blanks, and return the tokens with their spans."""
     tokens, spans, frame = [], [], 0
     for symbol, run in groupby(symbols):
         start, frame = frame, frame + len(list(run))
         if symbol != blank:
             tokens.append(symbol)
             spans.append(Span(start, frame))
-    return Path(tokens, log_probability, spans)
+    return CTCPath(tokens, log_probability, spans)

@@ -1,11 +1,11 @@
 """A head that attends about T steps back: the shift head without its highest frequencies.
 
-    keep the pairs with w_i B <= 1,  for sinusoids   i >= J log B / (2 log base)
+    keep the (sin, cos) pairs with frequency w_i <= 1/B,  for sinusoids  i >= J log B / (2 log base)
 
-The peak of a sinusoid is about a radian wide, so the remaining pairs hardly distinguish offsets
-within T ± B/2. The score still peaks at T and falls smoothly, by s gap(d) at the distance d:
+B is the band. The peak of a sinusoid is about a radian wide, so these pairs hardly distinguish
+offsets within T ± B/2. At the distance d from T, the score is lower by sharpness * drop(d):
 
-    gap(d) = sum over the remaining pairs of 1 - cos(w d)   half-width: the d with s gap(d) = log 2
+    drop(d) = sum over these pairs of 1 - cos(w_i d)      half-width: sharpness * drop(d) = log 2
 """
 
 import math
@@ -47,40 +47,40 @@ class BandShape:
 
     pairs: tuple[int, ...]  # in use
     zeroed: int  # pairs whose frequency is too high
-    drop_at_half: float  # of the score, from T to T ± B/2, at s = 1
+    drop_at_half: float  # of the score, from T to T ± B/2, at sharpness 1
     drop_at_band: float  # from T to T ± B
     half_width: float | None  # where attention is half of its peak; None if it never falls so far
 
 
 def slow_pairs(plan: BandPlan) -> tuple[int, ...]:
-    """Return the pairs that are slow enough for the band; the fastest of these if not all fit."""
+    """Return the pairs with w_i <= 1/B; the fastest of them if the head has room for fewer."""
     frequencies = plan.basis.frequencies
     slow = (frequencies * plan.band <= 1 + ROUNDING).nonzero().flatten()
     if not len(slow):
         widest = 1 / float(frequencies.min())
         raise UserError(
-            f"band: a band of {plan.band:g} is too wide (the lowest frequency turns a radian in "
-            f"{widest:.0f} steps)",
+            f"band: a band of {plan.band:g} is too wide (expected at most {widest:.0f}, "
+            "1 / the lowest frequency)",
             fix=f"choose a band of {widest:.0f} at most",
         )
     fastest_first = slow[frequencies[slow].argsort(descending=True, stable=True)]
     return tuple(sorted(fastest_first[: plan.pair_count].tolist()))
 
 
-def band(plan: BandPlan) -> Head:
+def band_head(plan: BandPlan) -> Head:
     """Return the head for tokens that are the vectors of the basis."""
     subspaces = shared_subspaces(plan.basis.width)
     return rotation_head(plan.basis, plan.offset, slow_pairs(plan), plan.sharpness, subspaces)
 
 
 def score_drop(frequencies: Float[Tensor, "pairs"], distance: float) -> float:
-    """Return the drop of the score at s = 1, at a distance from its peak."""
+    """Return drop(d), the drop of the score at sharpness 1, at a distance from its peak."""
     return float(score_gaps(frequencies, torch.tensor([distance], dtype=torch.float64)).sum())
 
 
 def half_width(frequencies: Float[Tensor, "pairs"], sharpness: float) -> float | None:
-    """Return where attention is half of its peak; the drop grows up to half a turn."""
-    near, far = 0.0, math.pi / float(frequencies.max())
+    """Return the distance at which attention is half of its peak, or None."""
+    near, far = 0.0, math.pi / float(frequencies.max())  # the drop increases in between
     if sharpness * score_drop(frequencies, far) < math.log(2):
         return None
     for _ in range(60):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harken.attention.masks import MaskKind
 from harken.design import content
-from harken.design.band import BandPlan, band, slow_pairs
+from harken.design.band import BandPlan, band_head, slow_pairs
 from harken.design.head import Head, apply_heads, attention
 from harken.design.shift import ShiftPlan, score_gaps, shift, solve
 from harken.errors import UserError
@@ -82,7 +82,7 @@ def design_band(plan: BandPlan) -> Design:
     if plan.mask_kind == "strictly_causal":
         scores[last] = -math.inf
     return Design(
-        heads=(band(plan),),
+        heads=(band_head(plan),),
         sharpness=plan.sharpness,
         tokens=plan.basis.vectors(plan.length),
         targets=targets,

@@ -1,7 +1,7 @@
-"""Attention and output of a designed head, and the parts of a token that it reads and writes.
+"""Attention and output of heads with designed weights, and the subspaces that they read and write.
 
-A designed head is exact if the parts are disjoint: contents in the position part are noise to a
-head that reads positions.
+A designed head is exact if the subspaces are disjoint: content in the position subspace is noise to
+a head that reads positions.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def apply_heads(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subspaces:
-    """Ranges of elements of a token: content, position, and scratch for the output of heads."""
+    """Ranges of elements of a token vector; `scratch` is for the outputs of heads."""
 
     width: int
     content: range
@@ -57,17 +57,17 @@ def concatenated_subspaces(content: int, position: int, scratch: int = 0) -> Sub
 
 
 def shared_subspaces(width: int) -> Subspaces:
-    """Return parts of the whole width: positions are added to contents."""
+    """Return subspaces that coincide, as with `place = "add"`."""
     return Subspaces(width=width, content=range(width), position=range(width))
 
 
-def widen(matrix: Float[Tensor, "rows columns"], part: range, width: int) -> Tensor:
-    """Return a matrix for one part as a matrix for whole tokens, with zeros elsewhere."""
+def pad_columns(matrix: Float[Tensor, "rows columns"], subspace: range, width: int) -> Tensor:
+    """Return a matrix that applies `matrix` to one subspace and ignores the other elements."""
     wide = matrix.new_zeros(matrix.shape[0], width)
-    wide[:, part.start : part.stop] = matrix
+    wide[:, subspace.start : subspace.stop] = matrix
     return wide
 
 
-def projection(part: range, width: int) -> Float[Tensor, "I J"]:
-    """Return the matrix that extracts a part of a token; its transpose inserts the part."""
-    return widen(torch.eye(len(part), dtype=torch.float64), part, width)
+def projection(subspace: range, width: int) -> Float[Tensor, "I J"]:
+    """Return the matrix that extracts a subspace of a vector; its transpose inserts it."""
+    return pad_columns(torch.eye(len(subspace), dtype=torch.float64), subspace, width)

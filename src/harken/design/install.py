@@ -76,8 +76,8 @@ class AttentionSite:
         basis = self.position.basis()
         if basis is None:
             raise UserError(
-                f"model.init_heads: positions give a head {self.position.no_basis} (expected "
-                "sinusoids)",
+                "model.init_heads: expected sinusoidal positions, got "
+                f"{self.position.instead_of_sinusoids}",
                 fix="set model.position.kind to 'sinusoid', 'fourier' or 'rotary'",
             )
         return basis

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from harken.attention.masks import MaskKind
 from harken.attention.sinusoids import Sinusoids
-from harken.design.head import Head, Subspaces, projection, shared_subspaces, widen
+from harken.design.head import Head, Subspaces, pad_columns, projection, shared_subspaces
 from harken.errors import UserError
 
 MAX_LENGTH = 2**16  # of the search for the largest length
@@ -236,8 +236,8 @@ def rotation_head(
     part, width = subspaces.position, subspaces.width
     has_output = bool(subspaces.scratch)
     return Head(
-        queries=widen(sharpness * basis.shift_matrix(offset)[rows], part, width),
-        keys=widen(keys, part, width),
+        queries=pad_columns(sharpness * basis.shift_matrix(offset)[rows], part, width),
+        keys=pad_columns(keys, part, width),
         values=projection(subspaces.content, width) if has_output else None,
         output=projection(subspaces.scratch, width).T if has_output else None,
     )

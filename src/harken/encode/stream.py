@@ -79,5 +79,5 @@ class StreamEncoder:
         return [text[len(prompt_text) :] for text in texts]
 
     def _without_space(self, tokens: Tokens) -> Tokens:
-        is_space = len(tokens) > 0 and self.vocabulary.pieces(tokens[:1].tolist()) == [" "]
+        is_space = len(tokens) > 0 and self.vocabulary.token_texts(tokens[:1].tolist()) == [" "]
         return tokens[1:] if is_space else tokens

@@ -64,7 +64,7 @@ class Vocabulary:
             texts = self._tokenizer.decode_batch([list(sequence) for sequence in sequences])
         return [text.removeprefix(" ") for text in texts]
 
-    def pieces(self, tokens: Sequence[int]) -> list[str]:
+    def token_texts(self, tokens: Sequence[int]) -> list[str]:
         """Return the text of each token, for display."""
         special = dict(enumerate(SPECIAL))
         return [special.get(token) or self._piece(token) for token in tokens]

@@ -1,11 +1,10 @@
-"""Words -> numbers: the row of each word in an embedding table, and its characters.
+"""Words -> the index of each word in an embedding table, and the indices of its characters.
 
-    word         "London"  ->  the row of "london", or UNKNOWN
-    characters   "London"  ->  L o n d o n, each a number or UNKNOWN
+    word         "London"  ->  the row of "london" in the table, or UNKNOWN
+    characters   "London"  ->  L o n d o n, each an index or UNKNOWN
 
-Unknown words still have characters, and each distinct form is spelled once. The vocabulary also
-stores the count and the most frequent tag of each training word, for the metrics of known and
-unknown words and for the baseline.
+A form is a word with its case. Each distinct form is encoded once. The vocabulary also stores the
+count and the most frequent tag of each form, for the baseline and the metrics of unknown words.
 """
 
 import json
@@ -23,21 +22,21 @@ from harken.errors import Failure, UserError
 from harken.formats.examples import Sentence
 from harken.inputs import read_json, short_path
 
-FIRST = UNKNOWN + 1  # the first row and the first character after PAD and UNKNOWN
+FIRST_INDEX = UNKNOWN + 1  # of words and characters; PAD and UNKNOWN come before
 MAX_BYTES = 2**26
 MAX_COUNT = 2**40
-MAX_END = 20  # characters; of a longer word, the first and the last of them are used
+MAX_END = 20  # characters at each end; the middle of a longer word is ignored
 
 
 class WordStatistics(NamedTuple):
     """The count and the most frequent tag of a form in the training data."""
 
-    times: int
+    occurrences: int
     tag: str
 
 
 class EncodedWords(NamedTuple):
-    """Sentences as numbers; `forms` are indices of `spellings`, one per distinct form."""
+    """Sentences as embedding rows, and as indices into `spellings`, one per distinct form."""
 
     rows: list[np.ndarray]
     forms: list[np.ndarray]
@@ -70,7 +69,7 @@ class WordVocabularyConfig:
 
 
 def _most_frequent(counts: Mapping[str, int]) -> str:
-    """Return the key with the highest count; of several, the first in alphabetical order."""
+    """Return the key with the highest count; ties go to the first in alphabetical order."""
     return min(counts, key=lambda tag: (-counts[tag], tag))
 
 
@@ -81,18 +80,18 @@ class WordVocabulary:
     min_count: int
     lowercase: bool
     known: Mapping[str, WordStatistics]  # by exact form
-    tag_counts: Mapping[str, int]  # in sorted order: the index of a tag is its number
-    rows: Mapping[str, int] = field(init=False)
+    tag_counts: Mapping[str, int]  # in sorted order, which defines the index of a tag
+    rows: Mapping[str, int] = field(init=False)  # word to row of the embedding table
     characters: Mapping[str, int] = field(init=False)
     tags: Sequence[str] = field(init=False)
 
     def __post_init__(self) -> None:
         counts = self._counts()
         frequent = sorted(word for word in counts if counts[word] >= self.min_count)
-        letters = sorted({letter for form in self.known for letter in form})
+        chars = sorted({char for form in self.known for char in form})
         assign = object.__setattr__  # the dataclass is frozen
-        assign(self, "rows", {word: row for row, word in enumerate(frequent, start=FIRST)})
-        assign(self, "characters", {letter: n for n, letter in enumerate(letters, start=FIRST)})
+        assign(self, "rows", {word: row for row, word in enumerate(frequent, start=FIRST_INDEX)})
+        assign(self, "characters", {char: n for n, char in enumerate(chars, start=FIRST_INDEX)})
         assign(self, "tags", tuple(self.tag_counts))
 
     def __repr__(self) -> str:
@@ -101,17 +100,17 @@ class WordVocabulary:
 
     def __len__(self) -> int:
         """Return the number of rows, including PAD and UNKNOWN."""
-        return FIRST + len(self.rows)
+        return FIRST_INDEX + len(self.rows)
 
     @property
     def sizes(self) -> VocabularySizes:
-        return VocabularySizes(len(self), FIRST + len(self.characters), len(self.tags))
+        return VocabularySizes(len(self), FIRST_INDEX + len(self.characters), len(self.tags))
 
     @property
     def row_counts(self) -> np.ndarray:
         """The count of the word of each row in the training data."""
         counts = self._counts()
-        return np.array([0] * FIRST + [counts[word] for word in self.rows], dtype=np.int64)
+        return np.array([0] * FIRST_INDEX + [counts[word] for word in self.rows], dtype=np.int64)
 
     @property
     def majority_tag(self) -> str:
@@ -127,11 +126,9 @@ class WordVocabulary:
             np.array([forms.setdefault(word, len(forms)) for word in words], dtype=np.int64)
             for words in sentences
         ]
-        rows = [self.rows.get(self._without_case(form), UNKNOWN) for form in forms]
-        row_of = np.array(rows, dtype=np.int64)
-        return EncodedWords(
-            [row_of[index] for index in indices], indices, [*map(self._spell, forms)]
-        )
+        found = [self.rows.get(self._without_case(form), UNKNOWN) for form in forms]
+        rows, spellings = np.array(found, dtype=np.int64), [*map(self._spell, forms)]
+        return EncodedWords([rows[index] for index in indices], indices, spellings)
 
     def to_json(self) -> str:
         words = [[word, *known] for word, known in self.known.items()]
@@ -152,7 +149,7 @@ class WordVocabulary:
     def _counts(self) -> Counter[str]:
         counts: Counter[str] = Counter()
         for form, known in self.known.items():
-            counts[self._without_case(form)] += known.times
+            counts[self._without_case(form)] += known.occurrences
         return counts
 
     def _without_case(self, form: str) -> str:
@@ -167,7 +164,7 @@ def _parsed(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a vocabulary; ValueError for values of another type."""
     least, lower, tags = stored["least"], stored["lower"], stored["tags"]
     known = {word: WordStatistics(count, tag) for word, count, tag in stored["words"]}
-    counts = [least, *tags.values(), *(entry.times for entry in known.values())]
+    counts = [least, *tags.values(), *(entry.occurrences for entry in known.values())]
     if type(lower) is not bool or any(type(n) is not int or not 0 < n <= MAX_COUNT for n in counts):
         raise ValueError("a count is not an integer above 0")
     if not known or any(entry.tag not in tags for entry in known.values()):

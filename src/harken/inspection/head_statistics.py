@@ -1,15 +1,15 @@
 """Statistics of recorded attention weights, each a mean over queries.
 
-    offset     sum over t of a_it (i - t)         positive attends back
+    offset     sum over t of a_it (i - t)         > 0 if earlier tokens are attended
     distance   sum over t of a_it |i - t|
-    entropy    -sum over t of a_it ln a_it        in nats; evenness: relative to uniform weights
-    at(d)      a_{i,i-d}, over the queries that have a token there:
-               previous token at(1), itself at(0), next token at(-1)
+    entropy    -sum over t of a_it ln a_it        in nats
+    evenness   entropy / ln(number of keys with a_it > 0), which is 1 for uniform weights
+    weight(d)  a_{i,i-d}, over the queries that have a token there:
+               d = 1 is the previous token, 0 the token itself, -1 the next token
     first      a_i0, over all queries but the first
     induction  the sum of a_{i,j+1} over j + 1 < i with token j = token i, where such j exist
 
-Queries at padding and queries that see no key do not count. Keys with a weight of exactly 0 count
-as masked.
+Queries at padding and queries without a visible key are ignored.
 """
 
 from dataclasses import dataclass, fields
@@ -37,46 +37,45 @@ class RunningMean:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadStatistics:
-    """Statistics of the heads of one attention; `at` is over offsets from -reach to reach."""
+    """Statistics of the heads of one attention layer; offsets are -max_offset to max_offset."""
 
     offset: RunningMean
     distance: RunningMean
     entropy: RunningMean
     evenness: RunningMean
     first: RunningMean
-    at: Float[Tensor, "k offsets"]  # sums
-    at_count: Int[Tensor, "offsets"]
+    weight_sums: Float[Tensor, "k offsets"]
+    query_counts: Int[Tensor, "offsets"]  # queries that have a token at each offset
 
     def __add__(self, other: "HeadStatistics") -> "HeadStatistics":
         names = (field.name for field in fields(self))
-        return HeadStatistics(
-            **{name: getattr(self, name) + getattr(other, name) for name in names}
-        )
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return HeadStatistics(**sums)
 
     @property
-    def reach(self) -> int:
-        return len(self.at_count) // 2
+    def max_offset(self) -> int:
+        return len(self.query_counts) // 2
 
     def histogram(self) -> Float[Tensor, "k offsets"]:
         """Return the mean weight at each offset over the queries that have a token there."""
-        return self.at / self.at_count.clamp(min=1)
+        return self.weight_sums / self.query_counts.clamp(min=1)
 
     def mean_weight_at(self, offset: int) -> Float[Tensor, "k"]:
         """Return the mean weight at one offset: 1 is the previous token, -1 the next."""
-        return self.histogram()[:, self.reach + offset]
+        return self.histogram()[:, self.max_offset + offset]
 
     def top_offset(self) -> Int[Tensor, "k"]:
         """Return the offset with the largest sum of weights."""
-        return self.at.argmax(dim=-1) - self.reach
+        return self.weight_sums.argmax(dim=-1) - self.max_offset
 
 
 def head_statistics(
     weights: Float[Tensor, "B k T S"],
     present: Bool[Tensor, "B S"] | None = None,
     *,
-    reach: int = 32,
+    max_offset: int = 32,
 ) -> HeadStatistics:
-    """Measure a self-attention; if there are fewer queries than keys, they are the last ones."""
+    """Return statistics of self-attention weights, whose queries are the last T of the S tokens."""
     batch, heads, queries, keys = weights.shape
     if present is None:
         present = weights.new_ones(batch, keys, dtype=torch.bool)
@@ -85,33 +84,33 @@ def head_statistics(
     counted = present[:, keys - queries :] & (weights.sum(dim=(1, 3)) > 0)
     offsets = query_positions[:, :, None] - key_positions[:, None]
     entropy = torch.special.entr(weights).sum(dim=-1)
-    uniform = (weights > 0).sum(dim=-1).to(weights.dtype).log()
+    max_entropy = (weights > 0).sum(dim=-1).to(weights.dtype).log()
     first = (weights * (present & (key_positions == 0))[:, None, None]).sum(dim=-1)
-    in_reach = counted[:, :, None] & present[:, None] & (offsets.abs() <= reach)
-    bins = offsets[in_reach] + reach
-    at = weights.new_zeros(heads, 2 * reach + 1)
+    in_range = counted[:, :, None] & present[:, None] & (offsets.abs() <= max_offset)
+    bins = offsets[in_range] + max_offset
+    sums = weights.new_zeros(heads, 2 * max_offset + 1)
     return HeadStatistics(
         offset=_running_mean((weights * offsets[:, None]).sum(dim=-1), counted),
         distance=_running_mean((weights * offsets[:, None].abs()).sum(dim=-1), counted),
         entropy=_running_mean(entropy, counted),
         evenness=_running_mean(
-            entropy / uniform.clamp(min=torch.finfo(uniform.dtype).tiny),
-            counted & (uniform > 0).any(dim=1),
+            entropy / max_entropy.clamp(min=torch.finfo(weights.dtype).tiny),
+            counted & (max_entropy > 0).any(dim=1),
         ),
         first=_running_mean(first, counted & (query_positions > 0)),
-        at=at.index_add(1, bins, weights.transpose(0, 1)[:, in_reach]),
-        at_count=torch.bincount(bins, minlength=2 * reach + 1),
+        weight_sums=sums.index_add(1, bins, weights.transpose(0, 1)[:, in_range]),
+        query_counts=torch.bincount(bins, minlength=2 * max_offset + 1),
     )
 
 
 def entropies(weights: Float[Tensor, "B k T S"]) -> RunningMean:
-    """Measure the entropy alone: offsets have no meaning in cross-attention."""
+    """Return the entropy alone, for cross-attention, where offsets have no meaning."""
     entropy = torch.special.entr(weights).sum(dim=-1)
     return _running_mean(entropy, weights.sum(dim=(1, 3)) > 0)
 
 
 def induction(weights: Float[Tensor, "B k T T"], tokens: Int[Tensor, "B T"]) -> RunningMean:
-    """Measure attention to the tokens after earlier copies of the query's token."""
+    """Return the weight on the tokens that follow earlier copies of the query's token."""
     same = tokens[:, :, None] == tokens[:, None]
     # The key follows the copy and precedes the query.
     after_copy = same.roll(1, dims=2).tril(diagonal=-1)

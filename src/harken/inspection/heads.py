@@ -201,12 +201,12 @@ def _readout(
     path = input_path(model, name)
     if path is None:
         return {}
-    length = min(length, path.position.length or length)
+    length = min(length, path.position.max_length or length)
     read = read_out(attention, path, length=length, seed=seed)
     return {
         "exact": read.exact,
         "weights_offset": read.preferred,
-        "prefers": read.prefers,
+        "prefers": read.has_preference,
         "weights_band": read.band,
         "weights_share": read.expected.amax(dim=-1),
         "position": read.position,
@@ -235,10 +235,11 @@ def _circuits(attention: MultiHead, notes: dict[str, None]) -> dict[str, Any]:
 
 
 def _measured(measured: HeadStatistics) -> dict[str, Any]:
-    top_offset, histogram = measured.top_offset(), measured.histogram()
+    top_offset, max_offset = measured.top_offset(), measured.max_offset
+    histogram = measured.histogram()
     return {
         "offset": top_offset,
-        "share": histogram.gather(1, top_offset[:, None] + measured.reach)[:, 0],
+        "share": histogram.gather(1, top_offset[:, None] + max_offset)[:, 0],
         "mean_offset": measured.offset.mean,
         "mean_distance": measured.distance.mean,
         "evenness": measured.evenness.mean,
@@ -246,7 +247,7 @@ def _measured(measured: HeadStatistics) -> dict[str, Any]:
         "itself": measured.mean_weight_at(0),
         "next_token": measured.mean_weight_at(-1),
         "first": measured.first.mean,
-        "measured_offsets": _by_offset(range(-measured.reach, measured.reach + 1), histogram),
+        "measured_offsets": _by_offset(range(-max_offset, max_offset + 1), histogram),
     }
 
 

@@ -1,15 +1,15 @@
 """Offsets that heads prefer, computed from weights without any text.
 
     s(i, t)    = score of a random token at i with a random token at t
-    profile(d) = mean over i and both tokens of s(i, i - d)       d > 0 attends back
+    profile(d) = mean over i and both tokens of s(i, i - d)       d > 0 is an earlier key
 
-The preferred offset is the d with the highest profile; its band are the offsets around it at most
-`DROP` below. Tokens are random rows of the embedding, or zeros for a model without one (speech,
-images). The variance of s over the keys of a query is a sum (law of total variance):
+The preferred offset is the d with the highest profile. Its band is the range of offsets around it
+whose profile is at most `DROP` lower. Tokens are random rows of the embedding, or zeros for a model
+without one (speech, images). The variance of s over the keys of a query is the sum of
 
-    position    variance of the mean over both tokens: independent of the input
-    mixed       of the mean over key tokens minus that: positions that the query token selects
-    content     of the key tokens
+    position    variance of m, the mean of s over query and key tokens: independent of the input
+    mixed       variance of (mean of s over key tokens) - m: depends on the query token
+    content     variance of s over the key tokens at a position
 
 The readout is exact in the first layer. In later layers it covers the direct path of tokens, from
 the embedding through the norms, without the outputs of earlier layers.
@@ -36,53 +36,53 @@ TOKENS = 16  # drawn for queries, and as many for keys
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputPath:
-    """The direct path of tokens to a self-attention."""
+    """The direct path of tokens to a self-attention layer."""
 
     position: Position
     norms: tuple[nn.Module, ...]  # in order
     table: Float[Tensor, "V J"]  # embeddings
     mask_kind: MaskKind
     window: int | None
-    first: bool  # no other layer comes before
+    is_first_layer: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Readout:
-    """Preferred offsets of each head of one attention."""
+    """Preferred offsets of each head of an attention layer."""
 
     offsets: Int[Tensor, "offsets"]
     profile: Float[Tensor, "k offsets"]  # nats, with a mean of 0
     expected: Float[Tensor, "k offsets"]  # attention by position alone
-    preferred: Int[Tensor, "k"]  # T
-    band: Int[Tensor, "k"]  # how many offsets
+    preferred: Int[Tensor, "k"]  # offset with the highest profile
+    band: Int[Tensor, "k"]  # number of offsets
     position: Float[Tensor, "k"]  # shares of the variance of the score
     mixed: Float[Tensor, "k"]
     content: Float[Tensor, "k"]
-    exact: bool  # of the first layer
+    exact: bool  # true in the first layer
 
     @property
-    def prefers(self) -> Bool[Tensor, "k"]:
+    def has_preference(self) -> Bool[Tensor, "k"]:
         """Whether the profile depends on the offset: the band is not every offset."""
         return self.band < len(self.offsets)
 
 
 def input_path(model: nn.Module, name: str) -> InputPath | None:
-    """Return the path to an attention; None for cross-attention and images."""
+    """Return the path to an attention layer; None for cross-attention and images."""
     modules = dict(model.named_modules())
     steps = name.split(".")
     ancestors = [".".join(steps[:depth]) for depth in range(len(steps) - 1, -1, -1)]
     attention, block = modules[name], modules[ancestors[0]]
-    owner = next((modules[path] for path in ancestors if hasattr(modules[path], "position")), None)
-    if not isinstance(block, Block) or owner is None:
+    parent = next((modules[path] for path in ancestors if hasattr(modules[path], "position")), None)
+    if not isinstance(block, Block) or parent is None:
         return None
-    position = owner.position
+    position = parent.position
     assert isinstance(attention, MultiHead) and isinstance(position, Position)
     if attention.kind == "cross" or position.axes > 1:
         return None
     blocks = modules[ancestors[1]]
     assert isinstance(blocks, nn.ModuleList)
     earlier = [other for other in list(blocks)[: int(steps[-2])] if isinstance(other, Block)]
-    first_norm = getattr(owner, "norm", None)
+    first_norm = getattr(parent, "norm", None)
     norms = [] if first_norm is None else [first_norm]
     norms += [norm for other in earlier for norm in other.residual_norms()]
     norms += block.norms_before_attention()
@@ -90,9 +90,9 @@ def input_path(model: nn.Module, name: str) -> InputPath | None:
         position=position,
         norms=tuple(norms),
         table=_table(modules, ancestors, position.token_width),
-        mask_kind=getattr(owner, "mask_kind", "causal" if block.is_decoder else "bidirectional"),
-        window=getattr(owner, "window", None),
-        first=not earlier and block.attention_is_first,
+        mask_kind=getattr(parent, "mask_kind", "causal" if block.is_decoder else "bidirectional"),
+        window=getattr(parent, "window", None),
+        is_first_layer=not earlier and block.attention_is_first,
     )
 
 
@@ -100,7 +100,7 @@ def input_path(model: nn.Module, name: str) -> InputPath | None:
 def read_out(
     attention: MultiHead, path: InputPath, *, length: int, tokens: int = TOKENS, seed: int = 0
 ) -> Readout:
-    """Read out rows of `length`, over the queries that have a key at every offset."""
+    """Compute the readout for inputs of `length`, from queries with a key at every offset."""
     means, content = _scores(attention, path, length, tokens, seed)
     queries, offsets = _queries_and_offsets(path, length)
     rows, keys = queries[:, None], queries[:, None] - offsets
@@ -123,7 +123,7 @@ def read_out(
         position=by_position / total,
         mixed=by_both / total,
         content=by_content / total,
-        exact=path.first,
+        exact=path.is_first_layer,
     )
 
 
@@ -169,15 +169,15 @@ def _queries_and_offsets(
 ) -> tuple[Int[Tensor, "queries"], Int[Tensor, "offsets"]]:
     """Return queries, and offsets at which each has a key other than the first token."""
     if path.mask_kind == "bidirectional":
-        reach = (length - 1) // 3
-        first, last = -reach, length - reach
+        max_offset = (length - 1) // 3
+        first, last = -max_offset, length - max_offset
     else:
-        reach = (length - 1) // 2
+        max_offset = (length - 1) // 2
         first, last = (1 if path.mask_kind == "strictly_causal" else 0), length
-    offsets = torch.arange(first, reach + 1)
+    offsets = torch.arange(first, max_offset + 1)
     if path.window is not None:
         offsets = offsets[offsets.abs() <= path.window]
-    return torch.arange(reach + 1, last), offsets
+    return torch.arange(max_offset + 1, last), offsets
 
 
 def _run_length(high: Bool[Tensor, "k offsets"], peak: Int[Tensor, "k"]) -> Int[Tensor, "k"]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
-from harken.batch.ragged import Numbers, Ragged, ragged_indices
+from harken.batch.ragged import IntArray, Ragged, ragged_indices
 from harken.measure.interval import LOGIT, Sample
 from harken.measure.perplexity import LossUnit, loss_sample
 
@@ -31,15 +31,15 @@ Reals = Float[np.ndarray, "_count"]
 class SortedCounts(NamedTuple):
     """Sorted distinct keys, and how often each occurs."""
 
-    keys: Numbers
-    times: Numbers
+    keys: IntArray
+    times: IntArray
 
-    def of(self, keys: Numbers) -> Numbers:
+    def of(self, keys: IntArray) -> IntArray:
         """Return the counts of these keys, 0 for unseen ones."""
         indices, known = self.find(keys)
         return np.where(known, self.times[indices], 0)
 
-    def find(self, keys: Numbers) -> tuple[Numbers, Bool[np.ndarray, "_count"]]:
+    def find(self, keys: IntArray) -> tuple[IntArray, Bool[np.ndarray, "_count"]]:
         """Return the index of each key, and whether it was seen."""
         indices = np.minimum(self.keys.searchsorted(keys), len(self.keys) - 1)
         return indices, self.keys[indices] == keys
@@ -51,7 +51,7 @@ class SortedCounts(NamedTuple):
         return SortedCounts(self.keys[first:last] - low, self.times[first:last])
 
 
-def count_keys(keys: Numbers) -> SortedCounts:
+def count_keys(keys: IntArray) -> SortedCounts:
     """Count each distinct key."""
     return SortedCounts(*np.unique(keys, return_counts=True))
 
@@ -81,12 +81,12 @@ class Trigrams:
         row = SortedCounts(np.flatnonzero(seen), seen[seen > 0])
         self.unigram = interpolate_all(row, possible / possible.sum())
 
-    def bigram(self, before: Numbers, words: Numbers) -> Reals:
+    def bigram(self, before: IntArray, words: IntArray) -> Reals:
         """Return p(w | v) of corresponding pairs; arrays of length 1 are broadcast."""
         seen = self.twos.of(before * self.symbols + words)
         return interpolate(seen, self.total[before], self.kinds[before], self.unigram[words])
 
-    def trigram(self, first: Numbers, second: Numbers, words: Numbers) -> Reals:
+    def trigram(self, first: IntArray, second: IntArray, words: IntArray) -> Reals:
         """Return p(w | u v) of corresponding triples."""
         pairs = first * self.symbols + second
         seen = self.threes.of(pairs * self.symbols + words)
@@ -123,7 +123,7 @@ class Trigrams:
         return weights
 
 
-def interpolate(seen: Numbers | int, total: Numbers, kinds: Numbers, below: Reals) -> Reals:
+def interpolate(seen: IntArray | int, total: IntArray, kinds: IntArray, below: Reals) -> Reals:
     """Return (c + T p) / (total + T), or the order below if nothing follows."""
     mass = total + kinds
     return np.where(mass > 0, (seen + kinds * below) / np.maximum(mass, 1), below)
@@ -139,7 +139,7 @@ def interpolate_all(row: SortedCounts, below: Reals) -> Reals:
     return probabilities
 
 
-def triples(lines: Ragged, end: int) -> tuple[Numbers, Numbers, Numbers]:
+def triples(lines: Ragged, end: int) -> tuple[IntArray, IntArray, IntArray]:
     """Return all trigrams of `end end w0 … wn end`."""
     _, index = ragged_indices(lines.lengths + 1)
     words = np.insert(lines.values, np.cumsum(lines.lengths), end)
@@ -147,7 +147,7 @@ def triples(lines: Ragged, end: int) -> tuple[Numbers, Numbers, Numbers]:
     return np.where(index > 0, np.roll(words, 2), end), np.roll(words, 1), words
 
 
-def context_words(lines: Ragged, chosen: Numbers, end: int) -> Integer[np.ndarray, "blanks 4"]:
+def context_words(lines: Ragged, chosen: IntArray, end: int) -> Integer[np.ndarray, "blanks 4"]:
     """Return the two words before and after each of these flat indices; `end` outside its line."""
     owner, index = ragged_indices(lines.lengths)
     steps = np.array([-2, -1, 1, 2])
@@ -165,7 +165,7 @@ class ClozePredictions(NamedTuple):
 
 
 def ngram_predictions(
-    trigrams: Trigrams, lines: Ragged, chosen: Numbers, first_word: int
+    trigrams: Trigrams, lines: Ragged, chosen: IntArray, first_word: int
 ) -> tuple[ClozePredictions, ClozePredictions]:
     """Predict words from `first_word` on, by frequency and by the two neighbors on each side."""
     contexts = context_words(lines, chosen, trigrams.end).tolist()
@@ -186,7 +186,7 @@ def ngram_predictions(
 class ClozeMetrics:
     """Metrics of predictions, as samples over the lines that have a blank."""
 
-    def __init__(self, lines: Ragged, chosen: Numbers) -> None:
+    def __init__(self, lines: Ragged, chosen: IntArray) -> None:
         owner, _ = ragged_indices(lines.lengths)
         self._line, self._lines = owner[chosen], len(lines.lengths)
         self._blanks = np.bincount(self._line, minlength=self._lines)

@@ -1,11 +1,11 @@
 """Cloze models: predict blanked words from the words on both sides.
 
     rnn      logits[w] = e[w]·W→·h→[t-1] + e[w]·W←·h←[t+1], where h→ runs from the left and h← from
-             the right: word t never enters its prediction, so one pass predicts all words of a row
+             the right: neither reads word t, so one pass predicts all words of a row
     masked   logits[w] = e[w]·W·h[t], where h is an encoder over words with <mask> at the blanks
-             (BERT): the blanks of a row hide each other
+             (BERT): a prediction does not see the words at the other blanks of its row
 
-e is the embedding table. A row has an end symbol before its first word and after its last.
+e is the embedding table. A row has an end token before its first word and after its last.
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ from harken.models.encoders import (
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows, check_shape
 
-EDGES = 2  # end symbols that a masked model reads in addition to the words of a row
+END_TOKENS = 2  # per row: before the first word and after the last
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,7 @@ class BiRNNClozeConfig:
     """A forward and a backward RNN."""
 
     kind: Literal["rnn"] = "rnn"
-    together: ClassVar[bool] = True  # predicts all words of a row at once
+    predicts_all_words: ClassVar[bool] = True  # one pass predicts every word of a row
     max_length: ClassVar[int | None] = None  # the longest row, in words; None for any length
     width: int = bounded(192, at_least=1)  # width J of the embeddings
     cell: RecurrentConfig = LSTMConfig()  # the recurrent layers of each direction
@@ -46,8 +46,8 @@ class BiRNNClozeConfig:
     def __post_init__(self) -> None:
         if self.cell.direction != "forward":
             raise ValueError(
-                f"direction: the model has both directions (got {self.cell.direction!r}); "
-                "leave it out"
+                f"cell.direction: expected 'forward', got {self.cell.direction!r}. "
+                "The model adds the backward RNN itself"
             )
 
     def build(self, vocabulary: int, *, mask: int, end: int, seed: int) -> "BiRNNCloze":
@@ -59,7 +59,7 @@ class MaskedLMConfig:
     """A masked language model with any bidirectional encoder."""
 
     kind: Literal["masked"] = "masked"
-    together: ClassVar[bool] = False  # the blanks of a row hide each other
+    predicts_all_words: ClassVar[bool] = False  # the encoder does not see words at blanks
     width: int = bounded(192, at_least=1)  # width J of the embeddings
     encoder: EncoderConfig = TransformerEncoderConfig(layers=3, dropout=0.2)  # the encoder
     dropout: float = bounded(0.2, at_least=0.0, below=1.0)  # of word vectors and of states
@@ -68,16 +68,16 @@ class MaskedLMConfig:
         check_encoder(self.encoder, self.width)
         if self.max_length is not None and self.max_length < 1:
             raise ValueError(
-                f"encoder.max_length: expected at least {EDGES + 1}, for a word between two end "
-                f"symbols, got {self.max_length + EDGES}"
+                f"encoder.max_length: expected at least {END_TOKENS + 1}, for a word between two "
+                f"end tokens, got {self.max_length + END_TOKENS}"
             )
 
     @property
     def max_length(self) -> int | None:
         """The longest row, in words; None for any length."""
-        with torch.device("meta"):  # there may be fewer positions than `max_length`
+        with torch.device("meta"):  # the position kind can lower the limit of the config
             limit = build_encoder(self.encoder, self.width).max_length
-        return None if limit is None else limit - EDGES
+        return None if limit is None else limit - END_TOKENS
 
     def build(self, vocabulary: int, *, mask: int, end: int, seed: int) -> "MaskedLM":
         return MaskedLM(self, vocabulary, mask=mask, end=end, seed=seed)
@@ -110,20 +110,20 @@ def check_blanks(tokens: Tensor, present: Tensor, blanks: Tensor, limit: int | N
     check_shape("blanks", blanks, *tokens.shape)
 
 
-def between_ends(tokens: TokenIds, present: Present, end: int) -> Int[Tensor, "B time"]:
+def add_end_tokens(tokens: TokenIds, present: Present, end: int) -> Int[Tensor, "B time"]:
     """Return rows with `end` before the first word, after the last, and at all padding."""
     return F.pad(tokens.masked_fill(~present, end), (1, 1), value=end)
 
 
-def init_unit_length(table: nn.Embedding, projections: Iterable[nn.Linear], seed: int) -> None:
-    """Preserve lengths: with small weights the logits would stay flat for hundreds of steps."""
+def init_lecun_normal(table: nn.Embedding, projections: Iterable[nn.Linear], seed: int) -> None:
+    """Draw weights with std 1/√(fan in); smaller ones delay learning by hundreds of steps."""
     generator = torch.Generator().manual_seed(seed)
     for weight in (table.weight, *(projection.weight for projection in projections)):
         nn.init.normal_(weight, std=weight.shape[1] ** -0.5, generator=generator)
 
 
 class BiRNNCloze(ClozeModel):
-    """e[w]·W→·h→[t-1] + e[w]·W←·h←[t+1]; the tokens at blanks are read too."""
+    """e[w]·W→·h→[t-1] + e[w]·W←·h←[t+1]; tokens at blanks are context for the other blanks."""
 
     def __init__(self, config: BiRNNClozeConfig, vocabulary: int, *, end: int, seed: int) -> None:
         super().__init__()
@@ -135,12 +135,12 @@ class BiRNNCloze(ClozeModel):
         self.from_right = nn.Linear(self.backwards.width, config.width, bias=False)
         self.dropout = nn.Dropout(config.dropout)
         initialize(self, config.cell.layers, seed)
-        init_unit_length(self.embedding, (self.from_left, self.from_right), seed)
+        init_lecun_normal(self.embedding, (self.from_left, self.from_right), seed)
 
     def states(self, tokens: TokenIds, present: Present, blanks: Present) -> Float[Tensor, "N J"]:
         check_blanks(tokens, present, blanks)
-        embedded: Tensor = self.dropout(self.embedding(between_ends(tokens, present, self.end)))
-        # Element t of `left` is the state before word t, and of `right` the state after it.
+        embedded: Tensor = self.dropout(self.embedding(add_end_tokens(tokens, present, self.end)))
+        # left[:, t] has read the words before word t, right[:, t] the words after it.
         left: Tensor = self.forwards(embedded[:, :-2], present)[0]
         right: Tensor = self.backwards(embedded[:, 2:], present)[0]
         from_left: Tensor = self.from_left(self.dropout(left[blanks]))
@@ -149,7 +149,7 @@ class BiRNNCloze(ClozeModel):
 
 
 class MaskedLM(ClozeModel):
-    """e[w]·W·h[t] over words with <mask> at the blanks; the tokens at blanks are not read."""
+    """e[w]·W·h[t] over words with <mask> at the blanks; the model does not see tokens at blanks."""
 
     def __init__(
         self, config: MaskedLMConfig, vocabulary: int, *, mask: int, end: int, seed: int
@@ -161,13 +161,14 @@ class MaskedLM(ClozeModel):
         self.out = nn.Linear(self.backbone.width, config.width, bias=False)
         self.dropout = nn.Dropout(config.dropout)
         initialize(self, self.backbone.layers, seed)
-        init_unit_length(self.embedding, (self.out,), seed)
+        init_lecun_normal(self.embedding, (self.out,), seed)
 
     def states(self, tokens: TokenIds, present: Present, blanks: Present) -> Float[Tensor, "N J"]:
         limit = self.backbone.max_length
-        check_blanks(tokens, present, blanks, None if limit is None else limit - EDGES)
-        masked = between_ends(tokens.masked_fill(blanks, self.mask), present, self.end)
+        check_blanks(tokens, present, blanks, None if limit is None else limit - END_TOKENS)
+        masked = add_end_tokens(tokens.masked_fill(blanks, self.mask), present, self.end)
         embedded: Tensor = self.dropout(self.embedding(masked))
-        states: Tensor = self.backbone(embedded, F.pad(present, (EDGES, 0), value=True))
-        chosen: Tensor = self.out(self.dropout(states[:, 1:-1][blanks]))
-        return chosen
+        # Padding is on the right: two more elements in front make room for both end tokens.
+        states: Tensor = self.backbone(embedded, F.pad(present, (END_TOKENS, 0), value=True))
+        projected: Tensor = self.out(self.dropout(states[:, 1:-1][blanks]))
+        return projected

@@ -90,7 +90,7 @@ class AttentionEncoder(nn.Module):
         super().__init__()
         length = config.max_length
         self.position = build_position(config.position, config.attention, width, length)
-        self.max_length: int | None = min(length, self.position.length or length)
+        self.max_length: int | None = min(length, self.position.max_length or length)
         self.width, self.layers = self.position.width, config.layers
         self.norm: nn.Module = nn.Identity()
         self.dropout = Dropout(config.dropout)

@@ -145,7 +145,7 @@ class GPT(LanguageModel, CausalTransformer):
         self.mask_kind, self.window = config.mask, config.window
         self.embedding = TokenEmbedding(vocabulary, config.width)
         self.position = build_position(config.position, config.attention, config.width, length)
-        self.max_length = min(length, self.position.length or length)
+        self.max_length = min(length, self.position.max_length or length)
         self.dropout = Dropout(config.dropout)
         self.stack = Stack(config, config.layers, self.position.width, length)
         self.lm_head = OutputLinear(self.position.width, vocabulary, bias=False)

@@ -153,7 +153,7 @@ def text_drawing(viewed: ViewedAttention, title: str) -> Drawing:
     if max(viewed.shape) > small_blocks:
         notes.append("Small maps: " + _block_sentence(viewed, small_blocks))
     if (len(queries), len(keys)) != viewed.shape:
-        notes.append("Numbers count tokens from 1; not every token has a label.")
+        notes.append("IntArray count tokens from 1; not every token has a label.")
     marks: list[Mark] = [*(labels := canvas.heading(title, notes, left, width))]
     y = labels[-1].y + 2 * _GAP + max(map(text_width, keys.values()))
     for i, text in keys.items():

@@ -20,7 +20,7 @@ from torch import Tensor
 from harken.batch.bucketing import BucketSampler
 from harken.batch.padding import IGNORE_INDEX, TokenBatch, next_token_batch, pad
 from harken.batch.pretraining import PretrainingBatches, PromptedSequences, SpecialTokens
-from harken.batch.ragged import Numbers, ragged
+from harken.batch.ragged import IntArray, ragged
 from harken.batch.shards import TokenShards, write_shards
 from harken.batch.views import ViewsConfig
 from harken.config import MAX_BATCH, MAX_SEED, bounded
@@ -196,7 +196,8 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         answer = [*best.tokens, END][: self.max_answer_tokens]
         (output,) = self.vocabulary.decode([best.tokens])
         tokens, title = [*prompt.tokens.tolist(), *answer], f"{text} → {output_title(output)}"
-        return causal_example(self.model, tokens, self.vocabulary.pieces, title, prompt.truncation)
+        token_texts = self.vocabulary.token_texts
+        return causal_example(self.model, tokens, token_texts, title, prompt.truncation)
 
     @torch.inference_mode()
     def states(self, questions: Sequence[str]) -> Float[np.ndarray, "N J"]:
@@ -357,7 +358,7 @@ def read_texts(path: Path) -> Iterator[str]:
     return (line.text for line in read_lines(path))
 
 
-def encode_all(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[Numbers]:
+def encode_all(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[IntArray]:
     """Yield the tokens of each text, in constant memory."""
     while batch := list(islice(texts, BATCH_TEXTS)):
         yield from vocabulary.encode(batch)

@@ -138,7 +138,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
             run=lambda: self.model.states(pixels, inputs),
             views=output_views(
                 outputs,
-                lambda tokens: [word.strip() for word in self.vocabulary.pieces(tokens)],
+                lambda tokens: [word.strip() for word in self.vocabulary.token_texts(tokens)],
                 self_view("image positions (x, y)", positions, is_encoder_attention),
                 "image positions",
                 picture=view,

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from harken.augment.affine import RandomAffineConfig
-from harken.batch.ragged import Numbers as Tokens
+from harken.batch.ragged import IntArray as Tokens
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
 from harken.encode.pixels import FeatureMapsConfig, PixelsConfig

@@ -23,7 +23,7 @@ from torch import Tensor
 from harken.batch import cloze
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.cloze import ClozeBatch, ClozeQueries, mask_together
-from harken.batch.ragged import Numbers, Ragged, ragged, ragged_indices, ragged_slices
+from harken.batch.ragged import IntArray, Ragged, ragged, ragged_indices, ragged_slices
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.encode.subwords import WholeWordsConfig, split_words
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary, VocabularySizes
@@ -101,7 +101,7 @@ class FillRecipe:
     @property
     def blanked_share(self) -> float:
         """The share of words that are targets in training."""
-        return 1.0 if self.model.together else self.training.mask_ratio
+        return 1.0 if self.model.predicts_all_words else self.training.mask_ratio
 
     def cut(self, lines: Ragged) -> Ragged:
         """Cut lines that are too long for the model into rows."""
@@ -122,7 +122,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         lengths = np.stack((cloze.words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
         by_line = np.split(filled.words, ends), np.split(filled.logs, ends)
         for text, (read, total), words, logs in zip(inputs, lengths, *by_line, strict=True):
-            token_texts = [self.vocabulary.pieces(row) for row in words]
+            token_texts = [self.vocabulary.token_texts(row) for row in words]
             outputs, sums = best_combinations(token_texts, logs, nbest)
             truncation = truncation_of(read, total, AROUND, "words")
             yield ranked_prediction(text, outputs, sums, nbest, truncation)
@@ -136,7 +136,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         trigrams = Trigrams(training, len(vocabulary), end=END, impossible=(PAD, MASK))
         shown = choose_some(len(chosen), MAX_PREDICTIONS, EVALUATION_SEED)
         blanked = self._blanked_texts(examples, lines, chosen[shown])
-        words = vocabulary.pieces(filled.words[shown, 0].tolist())
+        words = vocabulary.token_texts(filled.words[shown, 0].tolist())
         confidences = np.exp(filled.logs[shown, 0]).tolist()
         return Evaluation(
             n=len(chosen),
@@ -161,13 +161,13 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         return AttentionExample(
             title=f"{text} → {prediction.output}",
             run=lambda: self.model(batch.tokens, batch.present, batch.blanks),
-            views=[self_view("words", self.vocabulary.pieces([END, *masked, END]))],
+            views=[self_view("words", self.vocabulary.token_texts([END, *masked, END]))],
             truncation=truncation_of(len(masked), int(line.lengths[0]), AROUND, "words"),
         )
 
-    def queries(self, lines: Ragged, chosen: Numbers) -> ClozeQueries:
+    def queries(self, lines: Ragged, chosen: IntArray) -> ClozeQueries:
         """Blank each chosen word alone, or all if the model does not read the words it predicts."""
-        mask = mask_together if self.recipe.model.together else cloze.mask_one_by_one
+        mask = mask_together if self.recipe.model.predicts_all_words else cloze.mask_one_by_one
         return mask(self.recipe.cut(lines), chosen)
 
     @torch.inference_mode()
@@ -196,7 +196,7 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         return ClozePredictions(words, logs, true_logs)
 
     def _blanked_texts(
-        self, texts: Sequence[str], lines: Ragged, chosen: Numbers
+        self, texts: Sequence[str], lines: Ragged, chosen: IntArray
     ) -> list[tuple[str, str]]:
         """Return the text of the row with ___, and the blanked word, for words by flat index."""
         rows = self.recipe.cut(lines)
@@ -216,16 +216,16 @@ def blank_word(text: str, index: int, span: slice = slice(None)) -> tuple[str, s
     return f"{text[words[0].start : word.start]}___{text[word.stop : words[-1].stop]}", word.text
 
 
-def choose_some(count: int, limit: int, seed: int) -> Numbers:
+def choose_some(count: int, limit: int, seed: int) -> IntArray:
     """Return the indices below `count`, or a random choice of `limit` of them, in order."""
     if count <= limit:
         return np.arange(count)
     return np.sort(rng(seed).choice(count, limit, replace=False))
 
 
-def encode_blanks(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Ragged, Numbers]:
+def encode_blanks(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Ragged, IntArray]:
     """Return the lines with <unknown> for each `___`, and the flat indices of the blanks."""
-    lines: list[Numbers] = []
+    lines: list[IntArray] = []
     for text in texts:
         parts = BLANK.split(text)
         if len(parts) < 2:
@@ -258,7 +258,7 @@ def best_combinations(
 
 
 def cloze_samples(
-    lines: Ragged, chosen: Numbers, filled: ClozePredictions, trigrams: Trigrams
+    lines: Ragged, chosen: IntArray, filled: ClozePredictions, trigrams: Trigrams
 ) -> dict[str, Sample]:
     """Return the metrics of the model and of the n-gram baselines."""
     metrics = ClozeMetrics(lines, chosen)
@@ -273,7 +273,7 @@ def cloze_samples(
     }
 
 
-def cloze_notes(lines: Ragged, chosen: Numbers, vocabulary: Vocabulary) -> dict[str, str]:
+def cloze_notes(lines: Ragged, chosen: IntArray, vocabulary: Vocabulary) -> dict[str, str]:
     """Return explanations of the metrics."""
     unknown = float(np.mean(lines.values[chosen] == UNKNOWN))
     notes = {

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from harken.batch.padding import TokenBatch
-from harken.batch.ragged import Numbers
+from harken.batch.ragged import IntArray
 from harken.batch.windows import RandomWindows, sliding_batches, sliding_windows
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
@@ -176,7 +176,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             return None
         prompt = self._prompt(text, self.model.max_length)
         return next_token_example(
-            self.model, prompt.tokens.tolist(), self.vocabulary.pieces, text, prompt.truncation
+            self.model, prompt.tokens.tolist(), self.vocabulary.token_texts, text, prompt.truncation
         )
 
     def _prompt(self, text: str, max_length: int | None) -> Prompt:
@@ -218,7 +218,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
 
 @torch.inference_mode()
 def token_nats(
-    model: AnyLanguageModel, stream: Numbers, window: int, stride: int
+    model: AnyLanguageModel, stream: IntArray, window: int, stride: int
 ) -> Float[np.ndarray, "targets"]:
     """Return the nats of each token except the first, in windows that start `stride` apart."""
     device, rows = next(model.eval().parameters()).device, max(1, BATCH_TOKENS // window)
@@ -230,7 +230,7 @@ def token_nats(
 
 def chunk_losses(
     nats: Float[np.ndarray, "targets"],
-    chunks: Sequence[Numbers],
+    chunks: Sequence[IntArray],
     counts: Float[np.ndarray, "pieces 2"],
 ) -> TokenLosses:
     """Sum over each chunk; a very long one is cut, its words and characters shared evenly."""
@@ -334,11 +334,11 @@ def train_size(count: int, share: float, path: Path, units: str) -> int:
     return first
 
 
-def memory_mapped(path: Path) -> Numbers:
+def memory_mapped(path: Path) -> IntArray:
     """Open the stored stream of tokens."""
     try:
         file_size(path, "the tokens of a text")
-        tokens: Numbers = np.load(path, mmap_mode="r", allow_pickle=False)
+        tokens: IntArray = np.load(path, mmap_mode="r", allow_pickle=False)
     except (UserError, OSError, ValueError, EOFError) as error:
         raise Failure(
             f"{path}: the tokens cannot be read ({error})",

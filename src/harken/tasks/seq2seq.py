@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from harken.batch.padding import Seq2SeqBatch, pad
-from harken.batch.ragged import Numbers, ragged
+from harken.batch.ragged import IntArray, ragged
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import State, Stepper, TokenHypothesis
 from harken.encode.vocabulary import END, PAD
@@ -26,7 +26,7 @@ Beams = list[list[TokenHypothesis]]  # the hypotheses of each row, the best firs
 class Prompt(NamedTuple):
     """The tokens that a model continues, and the truncation of the input."""
 
-    tokens: Numbers
+    tokens: IntArray
     truncation: Truncation | None
 
 
@@ -37,7 +37,7 @@ def max_tokens(model: EncoderDecoder | Captioner, search: SearchConfig) -> int:
 
 def search_tokens(
     stepper: Stepper[State],
-    rows: Sequence[Numbers],
+    rows: Sequence[IntArray],
     device: torch.device,
     search: SearchConfig,
     max_tokens: int,

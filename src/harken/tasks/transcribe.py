@@ -23,7 +23,7 @@ from harken.augment.specaugment import equalize, spec_augment
 from harken.augment.waveform import change_speed
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import IGNORE_INDEX, Seq2SeqBatch, shift_targets
-from harken.batch.ragged import Numbers, ragged
+from harken.batch.ragged import IntArray, ragged
 from harken.batch.shards import FrameShards, write_frames
 from harken.decode.joint import SpeechSearchConfig
 from harken.encode.filterbank import frames_of
@@ -126,8 +126,8 @@ def stored_frames(
 
 
 def fitting_utterances(
-    recipe: TranscribeRecipe, lengths: Numbers, texts: Sequence[Numbers]
-) -> Numbers:
+    recipe: TranscribeRecipe, lengths: IntArray, texts: Sequence[IntArray]
+) -> IntArray:
     """Return the indices of utterances that are neither too long nor too short for the model."""
     model, limit = recipe.model, getattr(recipe.model.encoder, "max_length", None)
     states = -(-lengths // model.frontend.subsampling)

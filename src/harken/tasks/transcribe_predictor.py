@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from harken.augment.conditions import apply_condition, parse_condition
 from harken.augment.specaugment import RandomEqualizerConfig, SpecAugmentConfig
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
-from harken.decode.alignment import align, peaks, spans_around, word_spans
+from harken.decode.alignment import align, find_peaks, spans_around, word_spans
 from harken.decode.ctc import Span
 from harken.decode.joint import SpeechSearchConfig, decoding_mode, search_speech
 from harken.decode.sampling import SampleKey
@@ -219,7 +219,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return AttentionExample(
             title=f"{Path(text).name}: {output_title(self.vocabulary.decode([tokens])[0])}",
             run=lambda: self._teacher_force(frames, outputs),
-            views=output_views(outputs, self.vocabulary.pieces, encoder, "sound", sound=view),
+            views=output_views(outputs, self.vocabulary.token_texts, encoder, "sound", sound=view),
             truncation=truncation_of(len(frames), total, "first", "frames"),
         )
 
@@ -299,7 +299,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             spans = [[] if path is None else path.spans for path in paths]
             centers = [[(span.start + span.end - 1) / 2 for span in row] for row in spans]
         else:
-            centers = [peaks(heads.mean(dim=0)).tolist() for heads in weights]
+            centers = [find_peaks(heads.mean(dim=0)).tolist() for heads in weights]
         counts = encoded.present.sum(dim=1).tolist()
         return list(map(spans_around, centers, counts))
 

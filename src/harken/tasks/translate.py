@@ -21,7 +21,7 @@ import torch
 
 from harken.batch.bucketing import BucketSampler
 from harken.batch.padding import Seq2SeqBatch, pad, shift_targets
-from harken.batch.ragged import Numbers, Ragged, ragged
+from harken.batch.ragged import IntArray, Ragged, ragged
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import Seq2SeqStepper, TokenHypothesis, concatenate
@@ -212,16 +212,16 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         outputs = [*best.tokens, END][: max_tokens(model, self.recipe.search)]
         source = torch.tensor([chunk.tolist()], device=self.device)
         inputs = decoder_inputs(outputs, self.device)
-        texts = vocabulary.pieces(chunk.tolist())
+        texts = vocabulary.token_texts(chunk.tolist())
         encoder = self_view("source tokens", texts, is_encoder_attention)
         return AttentionExample(
             title=f"{text} → {output_title(vocabulary.decode([best.tokens])[0])}",
             run=lambda: model.states(source, torch.ones_like(source, dtype=torch.bool), inputs),
-            views=output_views(outputs, vocabulary.pieces, encoder, "source tokens"),
+            views=output_views(outputs, vocabulary.token_texts, encoder, "source tokens"),
             truncation=truncation_of(len(chunk), len(tokens), "first"),
         )
 
-    def _search(self, sources: Sequence[Numbers], keys: Keys, nbest: int = 1) -> Beams:
+    def _search(self, sources: Sequence[IntArray], keys: Keys, nbest: int = 1) -> Beams:
         """Return the best hypotheses for each source that fits the model, in order."""
         model, search = self.model.eval(), self.recipe.search
         stepper, limit = Seq2SeqStepper(model, END), max_tokens(model, search)
@@ -235,11 +235,11 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
             beams |= zip(chosen, batch, strict=True)
         return [beams[index] for index in range(len(sources))]
 
-    def _chunks(self, tokens: Numbers) -> list[Numbers]:
+    def _chunks(self, tokens: IntArray) -> list[IntArray]:
         return cut_between_words(tokens, self.model.max_source or MAX_SOURCE, self.vocabulary)
 
 
-def cut_between_words(tokens: Numbers, max_length: int, vocabulary: Vocabulary) -> list[Numbers]:
+def cut_between_words(tokens: IntArray, max_length: int, vocabulary: Vocabulary) -> list[IntArray]:
     """Cut a long text into chunks, each before a word of its second half if there is one."""
     chunks = []
     while len(tokens) > max_length:

@@ -57,10 +57,10 @@ SomeBatch = TypeVar("SomeBatch", bound="Batch")
 
 @runtime_checkable
 class Batch(Protocol):
-    """Tensors of a training step or a part of it; `counted` targets contribute to the loss."""
+    """Tensors of a training step or a part of it; `num_targets` targets contribute to the loss."""
 
     @property
-    def counted(self) -> int: ...
+    def num_targets(self) -> int: ...
 
     def to(self: SomeBatch, device: torch.device) -> SomeBatch: ...
 
@@ -76,8 +76,8 @@ class MicroBatch(Generic[Model]):
     loss: Callable[[Model, torch.device], Tensor]
 
     @property
-    def counted(self) -> int:
-        return self.batch.counted
+    def num_targets(self) -> int:
+        return self.batch.num_targets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +231,7 @@ class Training(Generic[Model]):
         torch.manual_seed(derive_seed(self.seed, self.progress.stage, step))
         count = config.gradient_accumulation
         parts = [part for n in range(count) for part in stage.batch(step * count + n)]
-        tokens = sum(part.counted for part in parts)
+        tokens = sum(part.num_targets for part in parts)
         self.model.train()
         total = 0.0
         for part in parts:

@@ -13,7 +13,7 @@ from harken.run import Run, load
 from harken.tasks.attention_view import AttentionExample
 
 
-class Subject(NamedTuple):
+class InspectedModel(NamedTuple):
     """A model to inspect; `run` is None for a Hugging Face folder."""
 
     kind: str  # task, or architecture
@@ -28,16 +28,16 @@ class Subject(NamedTuple):
         return self.run is not None and self.run.task.inputs != "lines"
 
 
-def load_subject(folder: Path, device: Any) -> Subject:
+def load_for_inspection(folder: Path, device: Any) -> InspectedModel:
     """Load a run or a Hugging Face folder whose model has attention."""
     if is_huggingface(folder):
         loaded = load_huggingface(folder, device)
         kind = f"{loaded.contents.model_type} of Hugging Face"
-        subject = Subject(kind, loaded.model, loaded.attention, loaded)
+        inspected = InspectedModel(kind, loaded.model, loaded.attention, loaded)
     else:
         run = load(folder, device)
-        subject = Subject(run.recipe.task, run.model, run.attention, run.vocabulary, run)
-    if not has_attention(subject.model):
+        inspected = InspectedModel(run.recipe.task, run.model, run.attention, run.vocabulary, run)
+    if not has_attention(inspected.model):
         problem = f"{folder}: the model has no attention"
         raise UserError(problem, fix="choose a model with attention, such as a Transformer")
-    return subject
+    return inspected
