@@ -51,7 +51,7 @@ def test_targets_equal_a_slow_loop(drawn: tuple[list[list[int]], list[int]]) -> 
     assert batch.targets.tolist() == [row + [IGNORE_INDEX] * (width - len(row)) for row in targets]
     padded = [row + [FILLER] * (width + 1 - len(row)) for row in sequences]
     assert batch.inputs.tolist() == [row[:width] for row in padded]
-    assert batch.counted == sum(token != IGNORE_INDEX for row in targets for token in row)
+    assert batch.num_targets == sum(token != IGNORE_INDEX for row in targets for token in row)
 
 
 @given(with_first_targets(), st.integers(10, 23))

@@ -150,7 +150,7 @@ def test_frozen_weights_get_no_gradient_and_others_do() -> None:
     ("score", "choices", "message"),
     [
         (AdditiveConfig(), {"key_width": 17}, "inside a tanh"),
-        (SynthesizerConfig(), {}, "no query"),
+        (SynthesizerConfig(), {}, "does not compare queries with keys"),
         (TransformerXLConfig(), {"key_width": 17}, "distances"),
         (ScaledConfig(), {"key_width": 13}, "key width 14"),
         (ScaledConfig(), {"key_width": 17, "kv_heads": 1}, "share"),
