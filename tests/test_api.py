@@ -188,7 +188,8 @@ def test_search(subject: Subject) -> None:
     options: dict[str, Any] = {"beam": 4, "nbest": 2, "end": 0, "max_tokens": 6}
     results = harken.search(lambda tokens: logits(model, tokens), prompts, **options)
     assert [len(row) for row in results] == [2, 2, 2]
-    attended = harken.search(model, prompts, attention=True, **options)
+    tensors = list(map(torch.tensor, prompts))  # rows may also be tensors
+    attended = harken.search(model, tensors, attention=True, **options)
     for row, other, prompt in zip(results, attended, prompts, strict=True):
         assert [best.tokens for best in row] == [best.tokens for best in other]
         for best, with_attention in zip(row, other, strict=True):

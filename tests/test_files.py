@@ -210,7 +210,7 @@ def test_text_is_the_same_on_every_system(tmp_path: Path) -> None:
 
 def test_removing_a_folder(tmp_path: Path) -> None:
     folder = old_folder(tmp_path)
-    (tmp_path / ".kept.doomed").mkdir()  # of a process that died while removing
+    (tmp_path / ".kept.removed").mkdir()  # of a process that died while removing
     remove_folder(folder)
     remove_folder(folder)  # none is fine too
     assert names(tmp_path) == set()

@@ -216,13 +216,13 @@ def test_leftovers_are_removed_on_resuming(text_recipe: Path, tmp_path: Path) ->
     recipe, folder = load_recipe(text_recipe), tmp_path / "run"
     train(recipe, folder)
     before = files_of(folder)
-    (folder / "checkpoints" / ".stage-0-step-0000003.doomed").mkdir()
-    (folder / "checkpoints" / ".stage-0-step-0000003.doomed" / "model.safetensors").touch()
+    (folder / "checkpoints" / ".stage-0-step-0000003.removed").mkdir()
+    (folder / "checkpoints" / ".stage-0-step-0000003.removed" / "model.safetensors").touch()
     (folder / "tokens" / ".train.npy.unfinished").touch()
     (folder / ".tmpQ8x2Zk").touch()  # of safetensors
     train(recipe, folder, resume=True)
     assert files_of(folder) == before
-    assert not any(path.name.endswith(".doomed") for path in folder.rglob("*"))
+    assert not any(path.name.endswith(".removed") for path in folder.rglob("*"))
 
 
 @pytest.fixture

@@ -134,22 +134,22 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
             for file in unfinished.iterdir():
                 sync(file)
             sync(unfinished)
-            doomed = _set_aside(folder)  # a kill before the next rename leaves only this
+            old = _set_aside(folder)  # a kill before the next rename leaves only this
             try:
                 unfinished.rename(folder)
             except OSError:
                 with suppress(FileNotFoundError):  # there was no old folder
-                    doomed.rename(folder)
+                    old.rename(folder)
                 raise
             sync(folder.parent)
-            shutil.rmtree(doomed, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what interrupted writes and deletions left in a folder and its subfolders."""
-    for pattern in (".*.unfinished", ".*.doomed", ".tmp*"):  # safetensors writes to .tmpXXXXXX
+    for pattern in (".*.unfinished", ".*.removed", ".tmp*"):  # safetensors writes to .tmpXXXXXX
         for path in list(folder.rglob(pattern)):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -213,11 +213,11 @@ def remove_folder(folder: Path) -> None:
 
 
 def _set_aside(folder: Path) -> Path:
-    doomed = folder.with_name(f".{folder.name}.doomed")
-    shutil.rmtree(doomed, ignore_errors=True)
+    old = folder.with_name(f".{folder.name}.removed")
+    shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
-        folder.rename(doomed)
-    return doomed
+        folder.rename(old)
+    return old
 
 
 def relative_name(folder: Path, name: str, here: Path) -> str:

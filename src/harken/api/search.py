@@ -90,8 +90,8 @@ def search(
 def _token_rows(prompts: Any) -> list[list[int]]:
     rows = prompts.tolist() if isinstance(prompts, Tensor) else prompts
     valid = isinstance(rows, Sequence) and not isinstance(rows, str)
-    for row in rows if valid else ():
-        row = row.tolist() if isinstance(row, Tensor) else row
+    rows = [row.tolist() if isinstance(row, Tensor) else row for row in rows] if valid else []
+    for row in rows:
         valid = valid and isinstance(row, Sequence) and len(row) > 0
         valid = valid and all(type(token) is int and token >= 0 for token in row)
     if not valid:

@@ -32,7 +32,7 @@ class ScoreTraits:
     """Base of the configs of scores, with their requirements."""
 
     conflicts: ClassVar[Mapping[str, str]] = {}  # position kind -> why it does not work
-    keys_are_tokens: ClassVar[bool] = False  # so there is no key_width
+    keys_are_tokens: ClassVar[bool] = False  # keys are not projected and have no key_width
     per_position: ClassVar[bool] = False  # has parameters for each key position up to `length`
     distances: ClassVar[bool] = False  # depends on distances along one axis of one sequence
 

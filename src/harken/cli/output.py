@@ -142,7 +142,7 @@ def value_with_interval(estimate: "Estimate | None") -> str:
 def progress_bar(title: str, count: Callable[[], int] | None) -> Iterator[Callable[[], None]]:
     """Yield a function to call after each of `count()` items, which advances a bar on stderr.
 
-    Without a `count`, or if stderr is no terminal or stdout is one too, there is no bar.
+    There is no bar without a `count`, if stderr is not a terminal, or if stdout is one too.
     """
     if count is None or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda: None
