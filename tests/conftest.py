@@ -41,11 +41,12 @@ settings.load_profile("harken")
 
 
 @pytest.fixture(autouse=True)
-def _tiny_numbers() -> Iterator[None]:
-    """Undo the flushing of denormal numbers that a run enables."""
+def _process_settings() -> Iterator[None]:
+    """Undo the settings of the process that a run changes."""
     os.environ.pop("COLUMNS", None)  # set by pytest-xdist; tables in a pipe obey it
     yield
     torch.set_flush_denormal(False)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from harken.attention.scores import (
     SynthesizerConfig,
     TransformerXLConfig,
 )
-from harken.layers.frontends import as_map, as_tokens, grid
+from harken.layers.frontends import as_map, as_tokens, grid_coordinates
 from harken.layers.norm import NormConfig
 from harken.layers.spatial import SpatialEncoder
 from harken.models.gpt import GPT, GPTConfig
@@ -139,5 +139,5 @@ def small_model(
 def over_map(encoder: SpatialEncoder, maps: Tensor, present: Tensor | None = None) -> Tensor:
     """Run a spatial encoder on feature maps B X Y J."""
     seen = None if present is None else present.transpose(1, 2).flatten(1)
-    states = encoder(as_tokens(maps), grid(*maps.shape[1:3], maps.device), seen)
+    states = encoder(as_tokens(maps), grid_coordinates(*maps.shape[1:3], maps.device), seen)
     return as_map(states, maps.shape[1])

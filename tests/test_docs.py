@@ -5,6 +5,7 @@ import runpy
 import shlex
 import shutil
 import tomllib
+from operator import attrgetter
 from pathlib import Path
 
 import jaxtyping
@@ -12,7 +13,7 @@ import pytest
 
 from harken import config
 from harken.cli.main import main
-from harken.recipe import TASKS, Recipe, load_recipe
+from harken.recipe import TASKS, load_recipe, recipe_type
 from harken.synthetic.people import PeopleFiles
 from huggingface_folder import save_gpt2
 from small_recipe import SMALL_OF
@@ -72,6 +73,8 @@ def run_command(line: str, run: str) -> None:
     if words[0] == "python":
         assert (ROOT / words[1]).is_file(), line
         return
+    if words[0] in ("torchrun", "srun"):
+        words = words[words.index("--") + 1 :]  # in this process alone
     assert words[0] == "harken", line
     command, *arguments = words[1:]
     if command == "demo":
@@ -101,7 +104,8 @@ def test_blocks_run_in_order(
     monkeypatch.chdir(tmp_path)
     write_inputs(tmp_path, people)
     code = blocks(page, "python")
-    commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    text = "\n".join(blocks(page, "sh")).replace("\\\n", " ")
+    commands = text.splitlines()
     if "runs/demo" in "\n".join(code + commands):
         shutil.copytree(request.getfixturevalue("small_run"), tmp_path / "runs" / "demo")
     if "models/gpt2" in "\n".join(code):
@@ -118,7 +122,7 @@ def test_blocks_run_in_order(
 @pytest.mark.parametrize("page", pages_with("toml"))
 def test_recipes_of_the_docs_are_valid(page: str, tmp_path: Path) -> None:
     for text in blocks(page, "toml"):
-        assert config.loads(Recipe, text, base=tmp_path).task in SMALL_OF
+        assert config.loads(recipe_type(), text, base=tmp_path).task in SMALL_OF
 
 
 def test_every_task_has_a_page_and_a_valid_recipe() -> None:
@@ -127,10 +131,26 @@ def test_every_task_has_a_page_and_a_valid_recipe() -> None:
         assert load_recipe(ROOT / "recipes" / f"{task}.toml").task == task
 
 
+@pytest.mark.parametrize("task", ["lm", "tag", "translate"])
+def test_commented_alternatives_of_a_recipe_are_valid(task: str, tmp_path: Path) -> None:
+    text = (ROOT / "recipes" / f"{task}.toml").read_text(encoding="utf-8")
+    alternatives = re.findall(r"lines? of \[([\w.]+)\](.*?)(?=^# For|^task)", text, re.M | re.S)
+    count = 0
+    for table, comments in alternatives:
+        for lines in re.findall(r"(?:^#   .*\n)+", comments, re.M):
+            body = re.sub("^#   ", "", lines, flags=re.M)
+            changed = re.sub(rf"(^\[{table}\]\n)[^\[]*", rf"\1{body}\n", text, flags=re.M)
+            recipe = config.loads(recipe_type(), changed, base=tmp_path)
+            kind = tomllib.loads(body)["kind"]
+            assert kind == attrgetter(table)(recipe).kind
+            count += 1
+    assert count >= 2
+
+
 @pytest.mark.parametrize("score", ["scaled", "synthesizer"])
 def test_the_recipe_of_the_assignment_is_valid(score: str) -> None:
     recipe = load_recipe(
-        ROOT / "recipes" / "answer_sources.toml", [f"model.attention.score.kind={score}"]
+        ROOT / "recipes" / "answer_cs224n.toml", [f"model.attention.score.kind={score}"]
     )
     assert recipe.task == "answer"
     assert recipe.model.attention.score.kind == score

@@ -110,7 +110,7 @@ def test_a_text_is_cut_to_what_the_model_reads(saved: Any) -> None:
 def test_the_same_pages(gpt2: Path, tmp_path: Path, cli: Cli) -> None:
     assert is_huggingface(gpt2) and not is_huggingface(tmp_path)
     result = cli.json("inspect", gpt2, TEXT, "--out", tmp_path)
-    assert result["task"] == "gpt2 of Hugging Face"
+    assert result["task"] == "Hugging Face gpt2"
     (item,) = result["inputs"]
     assert [Path(path).name for path in item["files"]] == [
         f"the-bank-of-a-bank-1{ending}" for ending in (".html", "-view-1.svg", "-view-1.png")

@@ -20,7 +20,9 @@ import harken.training.runtime
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import Failure, UserError
+from harken.formats.corpus import TextCorpus
 from harken.pipeline import train
+from harken.provenance import check_recipe
 from harken.recipe import Recipe, load_recipe
 from harken.run import read_log, read_metrics
 from harken.tasks.lm import LanguageModelPredictor, LanguageModelTask
@@ -136,11 +138,11 @@ def test_a_signal_outside_the_steps_stops_at_once(
             time.sleep(0.1)
         raise AssertionError("the signal was ignored")
 
-    owners = {"encode": Vocabulary, "evaluate": LanguageModelPredictor}
+    owners = {"encode": Vocabulary, "evaluate": LanguageModelPredictor, "read": TextCorpus}
     owner = owners.get(phase, LanguageModelTask)
     recipe, folder = load_recipe(text_recipe), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(owner, {"read": "read_file"}.get(phase, phase), slow)
+        patch.setattr(owner, {"read": "size"}.get(phase, phase), slow)
         with pytest.raises(Interrupted):
             train(recipe, folder)
     assert folder.exists() == (phase != "read")
@@ -218,8 +220,7 @@ def test_leftovers_are_removed_on_resuming(text_recipe: Path, tmp_path: Path) ->
     before = files_of(folder)
     (folder / "checkpoints" / ".stage-0-step-0000003.removed").mkdir()
     (folder / "checkpoints" / ".stage-0-step-0000003.removed" / "model.safetensors").touch()
-    (folder / "tokens" / ".train.npy.unfinished").touch()
-    (folder / ".tmpQ8x2Zk").touch()  # of safetensors
+    (folder / "tokens" / ".train.unfinished").touch()
     train(recipe, folder, resume=True)
     assert files_of(folder) == before
     assert not any(path.name.endswith(".removed") for path in folder.rglob("*"))
@@ -249,16 +250,26 @@ def test_a_changed_recipe_is_rejected(stopped_run: Path) -> None:
         train(load_recipe(stored), stopped_run, resume=True)
 
 
-def test_another_environment_is_a_warning(
+def test_another_version_is_a_warning(
     stopped_run: Path, text_recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(harken.provenance, "__version__", "9.9")
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="Harken is 9.9, but the run was started with"):
         train(load_recipe(text_recipe), stopped_run, resume=True)
-    messages = [str(warning.message) for warning in caught]
-    assert any("Harken is 9.9, but the run was started with" in message for message in messages)
-    assert any("thread count is 64, but" in message for message in messages)
+
+
+def test_another_reduction_causes_a_warning(stopped_run: Path, text_recipe: Path) -> None:
+    changed = load_recipe(text_recipe, ["training.runtime.reduction=sharded"])
+    with pytest.warns(UserWarning, match='started with reduction = "exact"'):
+        check_recipe(stopped_run, changed)
+
+
+def test_a_resumed_run_keeps_its_number_of_threads(stopped_run: Path, text_recipe: Path) -> None:
+    assert torch.get_num_threads() == 1
+    provenance = stopped_run / "provenance.json"
+    provenance.write_text(provenance.read_text().replace('"threads": 1', '"threads": 3'))
+    train(load_recipe(text_recipe), stopped_run, resume=True)
+    assert torch.get_num_threads() == 3
 
 
 def test_reordered_recordings_are_rejected(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from harken.demo import demo_recipe, without_pretraining
 from harken.pipeline import train
 from harken.synthetic.people import PeopleConfig, write_people
 
-FEW = PeopleConfig(people=150, question_ratio=0.6, places=20, biographies=20, facts=2)
+FEW = PeopleConfig(people=150, train_share=0.6, places=20, biographies=20, facts=2)
 
 
 @pytest.mark.slow

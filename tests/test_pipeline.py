@@ -32,7 +32,7 @@ def test_files_of_a_run_folder(small_run: Path) -> None:
     assert list(metrics["metrics"])[:2] == ["exact_match", "majority_answer"]
     log = [json.loads(line) for line in (small_run / "log.jsonl").read_text().splitlines()]
     steps = [(line["stage"], line["step"]) for line in log if line["event"] == "stepped"]
-    assert steps == [("reading", n) for n in range(1, 7)] + [("questions", n) for n in range(1, 6)]
+    assert steps == [("pretrain", n) for n in range(1, 7)] + [("finetune", n) for n in range(1, 6)]
 
 
 def test_the_effective_recipe_is_the_recipe(small_run: Path, recipe_file: Path) -> None:

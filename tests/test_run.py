@@ -148,6 +148,6 @@ def test_training_shows_progress_on_a_terminal_or_in_a_notebook(
     train(recipe, tmp_path / "mine", progress=progress, listener=events.append)
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert ("mine: reading" in printed.err) == shown
+    assert ("mine: pretrain" in printed.err) == shown
     assert bool(printed.err) == shown
     assert events

@@ -2,8 +2,8 @@
 
     python tools/reference.py
 
-The sentence about a key is the comment after its field, or the comment lines above the field. The
-name of the key is put before a comment that starts with "of".
+The description of a key is the comment after its field, or the comment lines above the field. If
+the comment starts with "of", the name of the key is put before it.
 """
 
 import ast
@@ -36,15 +36,17 @@ DOCS = Path(__file__).parent.parent / "docs"
 INTRO = """# Recipe reference
 
 A recipe is a TOML file with the keys below; `harken new` writes a short one. A key that is not
-marked as required may be left out. `--set model.width=64` overrides a key of the file. These pages
-are generated from the source by `python tools/reference.py`.
+marked as required may be left out. Keys of a table that a recipe leaves out have the values of the
+table's default, such as `{ kind = "lstm", layers = 2 }`, or the defaults of the kind if the recipe
+sets another `kind`. `--set model.width=64` overrides a key of the file. These pages are generated
+from the source by `python tools/reference.py`.
 
 """
 HEADER = "| key | default | values | meaning |\n| --- | --- | --- | --- |"
 NAMES = {bool: "`true` or `false`", int: "integer", float: "number", str: "string", Path: "path"}
 SIGNS = {"at_least": "≥", "above": ">", "at_most": "≤", "below": "<"}
-# The pages of tables that several tasks have, by the folder of the class. A table of one task is
-# on the page of the task.
+# Pages of the tables that several tasks share, by the folder of the class. A table of a single task
+# is on the page of this task.
 TOPICS = {
     "attention": ("attention", "Attention and positions"),
     "design": ("models", "Models and layers"),
@@ -58,7 +60,7 @@ TOPICS = {
 
 
 @cache
-def comments(path: str) -> dict[tuple[str, str], str]:
+def field_comments(path: str) -> dict[tuple[str, str], str]:
     """Return the comments of the annotated fields of a source file, by class and field."""
     text = Path(path).read_text(encoding="utf-8")
     by_line, whole_lines = {}, set()
@@ -80,17 +82,17 @@ def comments(path: str) -> dict[tuple[str, str], str]:
     return fields
 
 
-def sentence(kind: type, name: str) -> str:
-    """Return the sentence about a key; empty if the source has no comment."""
+def describe(kind: type, name: str) -> str:
+    """Return the description of a key, or "" if the source has no comment."""
     for base in kind.__mro__[:-1]:
-        if text := comments(inspect.getfile(base)).get((base.__name__, name), ""):
+        if text := field_comments(inspect.getfile(base)).get((base.__name__, name), ""):
             text = f"{name.replace('_', ' ')} {text}" if text.startswith("of ") else text
             return (text[0].upper() + text[1:]).rstrip(".").replace("|", "\\|") + "."
     return ""
 
 
-def names_kind(spec: KeySpec) -> bool:
-    """Return whether a key has one possible value, which names the kind of its table."""
+def is_kind_key(spec: KeySpec) -> bool:
+    """Return whether a key has a single possible value: it is the `kind` of its table."""
     return len(choices(spec.types)) == 1
 
 
@@ -147,7 +149,7 @@ class Reference:
         parts = [f"`{toml_literal(choice)}`" for choice in choices(spec.types)]
         for types, form in ((spec.types, "{}"), (item_types(spec.types), "array of {}")):
             if names := [NAMES[scalar] for scalar in types if scalar in NAMES]:
-                parts.append(form.format(" or ".join(names) + shown_bounds(spec.bounds)))
+                parts.append(form.format(" or ".join(names) + format_bounds(spec.bounds)))
             if links := [self.link(kind) for kind in config_types(types)]:
                 parts.append(form.format(", ".join(links)))
         return ", ".join(parts)
@@ -161,9 +163,9 @@ class Reference:
             own = inspect.get_annotations(kind)
             specs = {name: spec for name, spec in specs.items() if name in own}
         rows = [
-            f"| `{name}` | {shown_default(spec)} | {self.values(spec)} | {sentence(kind, name)} |"
+            f"| `{name}` | {format_default(spec)} | {self.values(spec)} | {describe(kind, name)} |"
             for name, spec in specs.items()
-            if not names_kind(spec)
+            if not is_kind_key(spec)
         ]
         if rows:
             lines += [HEADER, *rows, ""]
@@ -178,25 +180,25 @@ class Reference:
             texts[f"reference/{page}.md"] = f"# {self.titles[page]}\n\n{body}"
         return texts
 
-    def without_sentence(self) -> list[str]:
+    def undescribed_keys(self) -> list[str]:
         """Return the keys whose field has no comment."""
         return sorted(
             f"{kind.__module__}.{kind.__name__}.{name}"
             for kind in self.kinds
             for name, spec in key_specs(kind).items()
-            if not names_kind(spec) and not sentence(kind, name)
+            if not is_kind_key(spec) and not describe(kind, name)
         )
 
 
-def shown_bounds(limits: dict[str, float]) -> str:
+def format_bounds(limits: dict[str, float]) -> str:
     """Return bounds such as ", 1 to 64" or ", > 0"."""
     if limits.keys() == {"at_least", "at_most"}:
         return f", {limits['at_least']:,} to {limits['at_most']:,}"
     return "".join(f", {SIGNS[name]} {bound:,}" for name, bound in limits.items())
 
 
-def shown_default(spec: KeySpec) -> str:
-    """Return the default of a key as TOML; of a table, what differs from the defaults there."""
+def format_default(spec: KeySpec) -> str:
+    """Return the default of a key as TOML; for a table, the keys that differ from its defaults."""
     default = spec.default_value(None)
     if default is MISSING or default is None:
         return "required" if default is MISSING else "none"
@@ -213,7 +215,7 @@ def changed_keys(config: Any, *, is_union: bool) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for name, spec in key_specs(type(config)).items():
         value, default = getattr(config, name), spec.default_value(None)
-        if value == default and not (is_union and names_kind(spec)):
+        if value == default and not (is_union and is_kind_key(spec)):
             continue
         if is_dataclass(value):
             changes[name] = changed_keys(value, is_union=type(value) is not type(default))

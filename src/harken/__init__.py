@@ -4,7 +4,7 @@
     run = harken.load("runs/demo")
     run.predict(["Where was Ada Lovelace born?"])
 
-`import harken` takes no time: PyTorch is imported when a name below is first used.
+`import harken` does not import PyTorch; most names below import it when they are first used.
 docs/python-api.md shows every name.
 """
 

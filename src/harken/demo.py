@@ -32,7 +32,7 @@ from harken.tasks.answer import (
 )
 from harken.training.optimizer import AdamWConfig, MuonConfig
 
-PEOPLE = PeopleConfig(people=720, question_ratio=0.55, places=120, biographies=24, facts=3)
+PEOPLE = PeopleConfig(people=720, train_share=0.55, places=120, biographies=24, facts=3)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +90,10 @@ def run_demo(
     modify: Callable[[AnswerRecipe], AnswerRecipe] = lambda recipe: recipe,
     seed: int = 0,
 ) -> DemoResult:
-    """Generate data and train the models unless this is done, evaluate, and write the report."""
+    """Generate the data, train the models, evaluate them and write the report.
+
+    Data and trained models of an earlier call are used again; interrupted training is resumed.
+    """
     data = folder.parent / f"{folder.name}-data"
     files = PeopleFiles(
         texts=data / "people.txt",

@@ -5,6 +5,8 @@
 """
 
 import errno
+from collections.abc import Callable
+from functools import partial
 
 MAX_LENGTH = 1000  # characters of a message
 LINE_ENDS = str.maketrans({"\n": "\\n", "\r": "\\r"})
@@ -26,6 +28,10 @@ class HarkenError(Exception):
     def __str__(self) -> str:
         return f"{self.message}; {self.fix}"
 
+    # Errors are pickled for other processes; by default, unpickling would not pass `fix`.
+    def __reduce__(self) -> tuple[Callable[[str], "HarkenError"], tuple[str]]:
+        return partial(type(self), fix=self.fix), (self.message,)
+
 
 def _one_line(text: str) -> str:
     """Return the text as one line of bounded length, because messages quote contents of files."""
@@ -35,17 +41,17 @@ def _one_line(text: str) -> str:
 
 
 class UserError(HarkenError):
-    """The input is wrong. Nothing was changed."""
+    """The input is wrong."""
 
     exit_code = 2
 
 
 class OptionError(UserError):
-    """An option does not suit the task or the model, for any input."""
+    """An option does not suit the task or the model, so that every input would fail."""
 
 
 class Failure(HarkenError):
-    """The input may be correct, but the machine or a stored file is not."""
+    """The input may be correct, but the disk is full or a stored file is damaged."""
 
 
 def is_wrong_path(error: OSError) -> bool:

@@ -22,10 +22,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LOCK = ".lock"
+# names of PyTorch's types in a safetensors file
+STORED_TYPES = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+}
 
 
 def sync(path: Path) -> None:
-    """Force a file, or the list of names of a folder, to the disk."""
+    """Flush a file, or the entries of a folder, to the disk."""
     if os.name == "nt" and path.is_dir():  # Windows cannot open a folder
         return
     handle = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
@@ -36,7 +49,7 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def write_errors(path: Path) -> Iterator[None]:
+def convert_write_errors(path: Path) -> Iterator[None]:
     """Turn an `OSError` while writing into a `UserError` or a `Failure`."""
     try:
         yield
@@ -52,7 +65,7 @@ def write_errors(path: Path) -> Iterator[None]:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path, which replaces `path` if the block succeeds."""
     unfinished = _temporary(path)
-    with write_errors(path):
+    with convert_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield unfinished
@@ -66,7 +79,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def check_writable(path: Path) -> None:
     """Raise, before anything is computed, the error that writing this file would raise."""
-    with write_errors(path):
+    with convert_write_errors(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,34 +98,46 @@ def write_text(path: Path, text: str) -> None:
         unfinished.write_text(text, encoding="utf-8", newline="\n")
 
 
-def write_tensors(path: Path, tensors: Mapping[str, "Tensor"]) -> None:
-    """Write a safetensors file; call it inside `replacing` or `replacing_folder`."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+def stored_order(tensors: Mapping[str, "Tensor"]) -> list[str]:
+    """Return the order of tensors in a file: large elements first, for alignment, then by name."""
+    return sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
 
-    stored: dict[str, Tensor] = {}
-    storages: set[int] = set()
-    for name, tensor in tensors.items():
-        tensor = tensor.detach().cpu().contiguous()
-        storage = tensor.untyped_storage().data_ptr()
-        # safetensors rejects tensors that share memory.
-        stored[name] = tensor.clone() if storage in storages else tensor
-        storages.add(storage)
-    try:
-        save_file(stored, path)
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
-    path.chmod(0o644)  # safetensors creates it with 0600
+
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, "Tensor"],
+    load: Callable[["Tensor"], "Tensor"] = lambda tensor: tensor,
+) -> None:
+    """Write a safetensors file; call it inside `replacing` or `replacing_folder`.
+
+    `load` is called for each tensor in turn, and its result is dropped before the next call. The
+    `safetensors` library would need all loaded tensors in memory at once.
+    """
+    from torch import uint8
+
+    header, end, names = {}, 0, stored_order(tensors)
+    for name in names:
+        tensor = tensors[name]
+        begin, end = end, end + tensor.numel() * tensor.itemsize
+        dtype = STORED_TYPES[str(tensor.dtype).removeprefix("torch.")]
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            data = load(tensors[name]).detach().cpu().contiguous().reshape(-1)
+            file.write(data.view(uint8).numpy().data)
 
 
 @contextmanager
 def appended(path: Path) -> Iterator[Callable[[str], None]]:
-    """Yield a function that appends a line to a text file without delay."""
-    with write_errors(path):
+    """Yield a function that appends a line to a text file; each line is written at once."""
+    with convert_write_errors(path):
         file = path.open("a", encoding="utf-8", buffering=1, newline="\n")
 
     def write_line(line: str) -> None:
-        with write_errors(path):
+        with convert_write_errors(path):
             file.write(line + "\n")
 
     try:
@@ -126,7 +151,7 @@ def appended(path: Path) -> Iterator[Callable[[str], None]]:
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder, which replaces `folder` if the block succeeds."""
     unfinished = _temporary(folder)
-    with write_errors(folder):
+    with convert_write_errors(folder):
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         try:
@@ -134,7 +159,8 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
             for file in unfinished.iterdir():
                 sync(file)
             sync(unfinished)
-            old = _set_aside(folder)  # a kill before the next rename leaves only this
+            # A kill between these two renames leaves no `folder`, only the two temporary ones.
+            old = _set_aside(folder)
             try:
                 unfinished.rename(folder)
             except OSError:
@@ -149,7 +175,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what interrupted writes and deletions left in a folder and its subfolders."""
-    for pattern in (".*.unfinished", ".*.removed", ".tmp*"):  # safetensors writes to .tmpXXXXXX
+    for pattern in (".*.unfinished", ".*.removed"):
         for path in list(folder.rglob(pattern)):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -160,7 +186,7 @@ def remove_leftovers(folder: Path) -> None:
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
     """Create and lock a folder, or raise `UserError` if another process has locked it."""
-    with write_errors(folder):
+    with convert_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / LOCK
         handle = _acquire(lock)
@@ -213,6 +239,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def _set_aside(folder: Path) -> Path:
+    """Rename a folder, if it exists, to a temporary name, and return the new path."""
     old = folder.with_name(f".{folder.name}.removed")
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():

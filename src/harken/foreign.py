@@ -19,9 +19,9 @@ from harken.models.encoders import TextEncoder
 from harken.models.gpt import GPT
 from harken.models.huggingface import LoadedModel, read_folder
 from harken.models.huggingface_files import CONFIG
-from harken.tasks.attention_view import AttentionExample, next_token_example, self_view
+from harken.tasks.attention_view import AttentionExample, next_token_example, self_attention_view
 from harken.tasks.prediction import truncation_of
-from harken.training.runtime import Device, choose_device, prepare
+from harken.training.runtime import Device, choose_device, configure_process
 
 TOKENIZER = "tokenizer.json"
 MAX_CHARACTERS = 2**20  # characters, more than any of these models reads
@@ -43,27 +43,28 @@ class HuggingFaceModel:
     def attention(self, text: str) -> AttentionExample:
         """Return the attention over a text; a language model also predicts the next token."""
         encoded, model = self._encoded(text), self.model
+        # If the text is truncated, `overflowing` has the rest of its tokens.
         windows = (encoded, *encoded.overflowing)
         counts = [window.special_tokens_mask.count(0) for window in windows]
-        truncation = truncation_of(counts[0], sum(counts), "first")
+        truncation = truncation_of(kept=counts[0], total=sum(counts), part="first")
         if isinstance(model, GPT):
             return next_token_example(model, encoded.ids, self.token_texts, text, truncation)
         device = model.embedding.weight.device
-        numbers = torch.tensor([encoded.ids], device=device)
-        kinds = torch.tensor([encoded.type_ids], device=device)
-        segments = None if model.segment is None else kinds
+        tokens = torch.tensor([encoded.ids], device=device)
+        type_ids = torch.tensor([encoded.type_ids], device=device)
+        segments = None if model.segment is None else type_ids
         return AttentionExample(
             title=text,
-            run=lambda: model(numbers, segments=segments),
-            views=[self_view("tokens", self.token_texts(encoded.ids))],
+            run=lambda: model(tokens, segments=segments),
+            views=[self_attention_view("tokens", self.token_texts(encoded.ids))],
             truncation=truncation,
         )
 
     def token_texts(self, tokens: Sequence[int]) -> list[str]:
         """Return the text of each token."""
-        return [self._piece(token) for token in tokens]
+        return [self._token_text(token) for token in tokens]
 
-    def _piece(self, token: int) -> str:
+    def _token_text(self, token: int) -> str:
         name = self.tokenizer.id_to_token(token)
         if name is None:  # the embedding may be larger than the tokenizer's vocabulary
             return f"<{token}>"
@@ -78,14 +79,14 @@ class HuggingFaceModel:
         """Encode a text with special tokens, truncated to the length of the model."""
         with tokenizer_errors(f"{self.folder / TOKENIZER}: {text[:60]!r} cannot be encoded"):
             encoded = self.tokenizer.encode(text[:MAX_CHARACTERS])
-        kinds = self.model.segment if isinstance(self.model, TextEncoder) else None
-        for numbers, size in (
+        segment = self.model.segment if isinstance(self.model, TextEncoder) else None
+        for ids, size in (
             (encoded.ids, self.contents.vocabulary),
-            (encoded.type_ids, kinds.num_embeddings if kinds is not None else None),
+            (encoded.type_ids, segment.num_embeddings if segment is not None else None),
         ):
-            if size is not None and max(numbers, default=0) >= size:
+            if size is not None and max(ids, default=0) >= size:
                 raise UserError(
-                    f"{self.folder / TOKENIZER}: token or segment {max(numbers)} is too large for "
+                    f"{self.folder / TOKENIZER}: token or segment {max(ids)} is too large for "
                     f"the model (expected numbers below {size}, as in {CONFIG})",
                     fix="use the tokenizer that belongs to this model",
                 )
@@ -108,7 +109,7 @@ def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> Hu
         device: "auto", "cpu", "cuda" or "mps".
 
     Returns a `HuggingFaceModel` with `model`, a Harken module in evaluation mode that maps tokens
-    (batch, time) to logits or states, and `tokenizer`.
+    (batch, time) to logits (gpt2, llama) or hidden states (bert), and `tokenizer`.
 
         loaded = harken.load_huggingface("models/gpt2")
         loaded.model(torch.tensor([loaded.tokenizer.encode("The bank of the river").ids]))
@@ -122,9 +123,9 @@ def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> Hu
             "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
         )
     tokenizer = load_tokenizer(path)
-    prepare(chosen)
+    configure_process(chosen)
     contents = read_folder(folder)
     contents.model.to(chosen).eval()
-    assert contents.model.max_length is not None, "folders name the length of their model"
+    assert contents.model.max_length is not None, f"{CONFIG} has the maximum length"
     tokenizer.enable_truncation(contents.model.max_length)
     return HuggingFaceModel(folder=folder, contents=contents, tokenizer=tokenizer)

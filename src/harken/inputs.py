@@ -44,14 +44,14 @@ def open_input(path: Path, expected: str = "a file", *, max_bytes: int | None = 
 
 
 def file_size(path: Path, expected: str = "a file", *, max_bytes: int | None = None) -> int:
-    """Return the size of a regular file in bytes; raise `UserError` for anything else."""
+    """Return the size of a regular file of at most `max_bytes`; raise `UserError` otherwise."""
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
         raise _unreadable(path, expected, error) from error
     if not stat.S_ISREG(status.st_mode):
         kind = FILE_TYPES.get(stat.S_IFMT(status.st_mode), "a special file")
-        fix = "write the data to a file, or read standard input with `-`"
+        fix = "write the data to a regular file"
         message = f"{short_path(path)}: this is {kind} (expected {expected})"
         raise UserError(message, fix="name a file inside it" if kind == "a folder" else fix)
     if max_bytes is not None and status.st_size > max_bytes:
@@ -120,7 +120,7 @@ def safetensors_header(path: Path) -> dict[str, TensorInfo]:
     """Read the header of a safetensors file: 8 bytes of length, then JSON.
 
     Length, number of tensors and offsets are checked against the file, because the library reads
-    headers of any length and reports damage with many exceptions.
+    headers of any length and raises exceptions of many types for damaged files.
     """
     size = file_size(path, "a safetensors file")
     with open_input(path, "a safetensors file") as file:
@@ -165,7 +165,7 @@ def _checked_tensors(header: Any, data_bytes: int) -> dict[str, TensorInfo]:
 def _mode(path: Path) -> int:
     try:
         return path.stat().st_mode
-    except PermissionError:
+    except PermissionError:  # the file may exist, so do not report it as missing
         raise
     except (OSError, ValueError):  # missing, name too long, loop of links, null character
         return 0
@@ -177,7 +177,7 @@ def _unreadable(path: Path, expected: str, error: OSError | ValueError) -> UserE
         if os.path.islink(str(path).replace("\0", "")):  # noqa: PTH114 (a null must not raise)
             problem, fix = "this is a link to a file that does not exist", "restore its target"
         else:
-            problem, fix = "file not found", _similar_name(path)
+            problem, fix = "file not found", _suggest_name(path)
     elif code == errno.ENAMETOOLONG:
         problem, fix = f"the path is too long ({len(str(path)):,} characters)", "check the path"
     elif code == errno.ELOOP:
@@ -188,7 +188,7 @@ def _unreadable(path: Path, expected: str, error: OSError | ValueError) -> UserE
     return UserError(f"{short_path(path)}: {problem} (expected {expected})", fix=fix)
 
 
-def _similar_name(path: Path) -> str:
+def _suggest_name(path: Path) -> str:
     """Suggest the most similar file name in the folder of a path that does not exist."""
     names: list[str] = []
     with suppress(OSError, ValueError), os.scandir(path.parent) as entries:

@@ -3,22 +3,25 @@
     provenance.json, recipe.toml -> tokenizer.json -> tokens/ -> stages (checkpoints/, log.jsonl)
                 -> model.safetensors -> metrics.json -> README.md, report.html
 
-Each arrow writes its file completely or not at all, so a file that exists is complete. SIGINT,
-SIGTERM and SIGHUP stop the run at once, or after the current training step and a checkpoint.
+Each arrow writes its file completely or not at all, so a file that exists is complete. During a
+stage, SIGINT, SIGTERM and SIGHUP stop the run after the current step and a checkpoint; otherwise
+they stop it at once.
 """
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from harken import config
+from harken.encode.parallel import encoding_progress
 from harken.errors import UserError
 from harken.files import (
     LOCK,
@@ -28,12 +31,11 @@ from harken.files import (
     remove_folder,
     remove_leftovers,
     replacing,
-    write_tensors,
     write_text,
 )
-from harken.provenance import PROVENANCE, check_data, check_recipe, provenance
+from harken.provenance import PROVENANCE, check_data, check_recipe, provenance, recorded_threads
 from harken.recipe import Recipe, task_of
-from harken.report.markup import prose
+from harken.report.markup import visible_text
 from harken.report.model_card import model_card
 from harken.report.run_page import run_report
 from harken.run import (
@@ -52,14 +54,36 @@ from harken.run import (
 )
 from harken.tasks.prediction import Evaluation
 from harken.tasks.task import Splits
-from harken.training.checkpoint import model_state, write_digests
-from harken.training.loop import CheckpointSaved, EvaluationDone, Event, Stage, Training
-from harken.training.memory import TRAINING, check_model_size
+from harken.training.checkpoint import model_state, write_digests, write_weights
+from harken.training.distributed import (
+    agree,
+    alone,
+    is_elastic,
+    main_first,
+    on_main,
+    raise_on_all,
+    require_equal,
+    set_threads,
+    world,
+)
+from harken.training.loop import (
+    CheckpointSaved,
+    EvaluationDone,
+    Event,
+    Stage,
+    Training,
+    check_micro_batches,
+    stage_configs,
+)
+from harken.training.memory import PREDICTING, TRAINING, check_model_size
 from harken.training.progress import training_progress
-from harken.training.runtime import choose_device, prepare
+from harken.training.runtime import check_precision, choose_device, configure_process
+from harken.training.sharding import build_sharded, uses_sharding
 from harken.training.signals import Interrupted, StopSignals, run_interruptibly, stop_signals
+from harken.version import __version__
 
 Listener = Callable[[Event], None]
+RESULTS = (METRICS, CARD, REPORT)  # written after training
 
 
 def train(
@@ -74,37 +98,75 @@ def train(
 
     Arguments:
         recipe: as `harken.load_recipe` returns it.
-        folder: the run folder to write. If it holds the finished run, this run is loaded.
-        resume: continue an interrupted run in this folder.
+        folder: the run folder to write.
+        resume: continue the interrupted run in this folder, or load it if it is finished.
         listener: called with every event of training.
         progress: show one line on stderr; None shows it if stderr is a terminal or a notebook.
 
         run = harken.train(harken.load_recipe("recipe.toml"), "runs/mine")
     """
-    folder = Path(folder)
-    with stop_signals() as stop, training_progress(prose(folder.name), progress) as show:
-        device = choose_device(recipe.training.runtime.device)
-        check_run_folder(recipe, folder, resume=resume)
-        task = task_of(recipe)
-        splits = task.read_splits(recipe)
-        if not (folder / MODEL).exists():
-            list(splits.values())  # report errors in the data before the folder is claimed
-        with locked_folder(folder):
-            check_run_folder(recipe, folder, resume=resume)  # another process may have been here
-            remove_leftovers(folder)
-            if not (folder / MODEL).exists():
-                with claimed_folder(recipe, folder, splits):
-                    listeners = [show] if listener is None else [show, listener]
-                    run = _train_stages(recipe, folder, splits, device, listeners, stop)
-            else:
-                run = load(folder, recipe.training.runtime.device)
-            if not all((folder / name).exists() for name in (METRICS, CARD, REPORT)):
-                finish(run)
-            return run
+    folder, resume = Path(folder), resume or is_elastic()
+    main = world().is_main
+    listeners = [] if listener is None or not main else [listener]
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_signals())
+        title = visible_text(folder.name)
+        listeners.append(stack.enter_context(training_progress(title, progress and main)))
+        stack.enter_context(encoding_progress(title, progress if main else False))
+        check_processes(recipe)
+        on_main(lambda: check_run_folder(recipe, folder, resume=resume))
+        started = recorded_threads(folder) if (folder / RECIPE).exists() else 0
+        set_threads(recipe.training.runtime.threads or started)
+        device, splits = agree(lambda: read_data(recipe, folder))
+        claim = claimed_folder(recipe, folder, splits, resume=resume)
+        on_main(lambda: stack.enter_context(claim))
+        agree(lambda: check_shared(folder))
+        if on_main(lambda: (folder / MODEL).exists()):
+            run = load(folder, recipe.training.runtime.device)
+        else:
+            run = _train_stages(recipe, folder, splits, device, listeners, stop)
+        if on_main(lambda: not all((folder / name).exists() for name in RESULTS)):
+            finish(run)
+        return run
+
+
+def check_processes(recipe: Recipe) -> None:
+    """Raise if the processes differ in version or recipe, or cannot train this recipe together."""
+    same = {"Harken": __version__, "PyTorch": torch.__version__, "the recipe": config.dumps(recipe)}
+    require_equal(same, fix="start the same recipe with the same versions on every node")
+    stages = [(name, stage) for name, stage in stage_configs(recipe.training) if stage.steps > 0]
+    agree(lambda: check_micro_batches(stages, world().size))
+    runtime = recipe.training.runtime
+    if uses_sharding(runtime) and runtime.compile:
+        error = UserError(
+            "training.runtime.compile = true does not support training.runtime.reduction = "
+            '"sharded"',
+            fix="set training.runtime.compile = false",
+        )
+        raise_on_all(error)
+
+
+def check_shared(folder: Path) -> None:
+    """Raise if this process does not see the run folder that rank 0 has written."""
+    if not (folder / RECIPE).exists():
+        raise UserError(
+            f"{folder}: the run folder of rank 0 is not visible",
+            fix="use a folder on a file system that all nodes share",
+        )
+
+
+def read_data(recipe: Recipe, folder: Path) -> tuple[torch.device, Splits[Any]]:
+    """Choose the device and read the data; report errors before the folder is claimed."""
+    device = choose_device(recipe.training.runtime.device)
+    splits = task_of(recipe).read_splits(recipe)
+    if not (folder / MODEL).exists():
+        check_precision(recipe.training.runtime, device)
+        list(splits.values())
+    return device, splits
 
 
 def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
-    """Raise if the folder has other files than this recipe's run."""
+    """Raise unless the folder is empty or, with `resume`, holds a run of this recipe."""
     if not (folder / RECIPE).exists():
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         # A process killed before recipe.toml was complete leaves only these.
@@ -124,24 +186,33 @@ def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
 
 
 @contextmanager
-def claimed_folder(recipe: Recipe, folder: Path, splits: Splits[Any]) -> Iterator[None]:
-    """Write or check recipe and provenance; remove a new run that fails before its first step."""
-    started = provenance(recipe, splits)
-    is_new = not (folder / RECIPE).exists()
-    if is_new:
-        write_text(folder / PROVENANCE, json.dumps(started, indent=1))
-        write_text(folder / RECIPE, config.dumps(recipe))
-    else:
-        check_data(folder, started)
-    try:
-        yield
-    except Exception:
-        if is_new and not (folder / LOG).exists():
-            for path in folder.iterdir():
-                remove_folder(path) if path.is_dir() else path.unlink()
-            with suppress(OSError):
-                folder.rmdir()
-        raise
+def claimed_folder(
+    recipe: Recipe, folder: Path, splits: Splits[Any], *, resume: bool
+) -> Iterator[None]:
+    """Lock the folder and write or check recipe and provenance.
+
+    A new run that fails before its first step is removed. It is kept to be resumed if it has begun
+    to encode the data and the input is not wrong, for example after a full disk.
+    """
+    with locked_folder(folder):
+        check_run_folder(recipe, folder, resume=resume)  # another process may have been here
+        remove_leftovers(folder)
+        is_new = not (folder / RECIPE).exists()
+        if is_new:
+            write_text(folder / PROVENANCE, json.dumps(provenance(recipe, splits), indent=1))
+            write_text(folder / RECIPE, config.dumps(recipe))
+        elif not (folder / MODEL).exists():
+            check_data(folder, provenance(recipe, splits))
+        try:
+            yield
+        except Exception as error:
+            has_encoded = (folder / TOKENS).exists() and not isinstance(error, UserError)
+            if is_new and not has_encoded and not (folder / LOG).exists():
+                for path in folder.iterdir():
+                    remove_folder(path) if path.is_dir() else path.unlink()
+                with suppress(OSError):
+                    folder.rmdir()
+            raise
 
 
 def _train_stages(
@@ -153,27 +224,30 @@ def _train_stages(
     stop: StopSignals,
 ) -> Run:
     task = task_of(recipe)
-    prepare(device)
-    if not (folder / TOKENIZER).exists():
-        vocabulary = run_interruptibly(lambda: task.fit(recipe, splits["train"]))
-        write_text(folder / TOKENIZER, vocabulary.to_json())
+    configure_process(device)
+    on_main(lambda: _fit_vocabulary(recipe, folder, splits))
     vocabulary = task.vocabulary_type.load(folder / TOKENIZER)
     build = partial(task.build, recipe, vocabulary.sizes)
-    check_model_size(build, "recipe", bytes_per_parameter=TRAINING, device=device)
-    model = build().to(device)
-    stages = task.stages(recipe, splits, vocabulary, folder / TOKENS)
+    runtime = recipe.training.runtime
+    sharded = uses_sharding(runtime)
+    # A sharded model is gathered to be evaluated.
+    needed = max(TRAINING // world().size, PREDICTING) if sharded else TRAINING
+    check_size = partial(check_model_size, bytes_per_parameter=needed, device=device)
+    agree(lambda: check_size(build, "recipe"))
+    model = agree(lambda: build_sharded(build, device)) if sharded else build().to(device)
+    stages = main_first(lambda: task.stages(recipe, splits, vocabulary, folder / TOKENS))
     training = Training(
         model,
         stages,
         seed=recipe.seed,
-        runtime=recipe.training.runtime,
+        runtime=runtime,
         device=device,
         checkpoints=folder / CHECKPOINTS,
-        interruptible=stop.immediate,
+        stop=stop,
     )
-    training.resume()
-    _cut_log(folder / LOG, stages, training)
-    with stop.deferred(), appended(folder / LOG) as write_line:
+    agree(training.resume)
+    on_main(lambda: _cut_log(folder / LOG, stages, training))
+    with stop.deferred(), _log(folder / LOG) as write_line:
         try:
             for event in training:
                 if not isinstance(event, CheckpointSaved):
@@ -181,15 +255,44 @@ def _train_stages(
                     write_line(json_text({"event": kind, **asdict(event)}))
                 for listener in listeners:
                     listener(event)
-                stop.check()
+                training.check_stop()
         except Interrupted:
             training.save()
             raise
+    write_model = partial(_write_model, folder, model)
+    write_model() if sharded else on_main(write_model)
+    if sharded:
+        del training, model
+        return main_first(lambda: replace(load(folder, runtime.device), splits=splits))
+    return Run(folder, recipe, task, splits, vocabulary, model.eval())
+
+
+def _fit_vocabulary(recipe: Recipe, folder: Path, splits: Splits[Any]) -> None:
+    if (folder / TOKENIZER).exists():
+        return
+    vocabulary = run_interruptibly(lambda: task_of(recipe).fit(recipe, splits["train"]))
+    write_text(folder / TOKENIZER, vocabulary.to_json())
+
+
+def _write_model(folder: Path, model: nn.Module) -> None:
+    """Write the weights and their digests on rank 0; all ranks call this for a sharded model."""
+    if not world().is_main:
+        write_weights(folder / MODEL, model_state(model))
+        return
     with replacing(folder / MODEL) as unfinished:
-        write_tensors(unfinished, model_state(model))
+        write_weights(unfinished, model_state(model))
         # The manifest comes first: weights without one would be a run that cannot be loaded.
         write_digests(folder, {RECIPE: RECIPE, TOKENIZER: TOKENIZER, MODEL: unfinished.name})
-    return Run(folder, recipe, task, splits, vocabulary, model.eval())
+
+
+@contextmanager
+def _log(path: Path) -> Iterator[Callable[[str], None]]:
+    """Yield a function that appends a line to the log; only rank 0 writes it."""
+    if not world().is_main:
+        yield lambda line: None
+        return
+    with appended(path) as write_line:
+        yield write_line
 
 
 def _cut_log(path: Path, stages: Sequence[Stage[Any]], training: Training[Any]) -> None:
@@ -210,9 +313,14 @@ def _cut_log(path: Path, stages: Sequence[Stage[Any]], training: Training[Any]) 
 def finish(run: Run) -> None:
     """Evaluate a trained run and write metrics, model card and report."""
     evaluation = run.evaluate()
-    write_text(run.folder / METRICS, json_text(metrics_record(run, evaluation), indent=1))
-    write_text(run.folder / CARD, model_card(run, evaluation))
-    write_text(run.folder / REPORT, run_report(run, evaluation))
+    on_main(lambda: _write_results(run, evaluation))
+
+
+def _write_results(run: Run, evaluation: Evaluation) -> None:
+    with alone():
+        write_text(run.folder / METRICS, json_text(metrics_record(run, evaluation), indent=1))
+        write_text(run.folder / CARD, model_card(run, evaluation))
+        write_text(run.folder / REPORT, run_report(run, evaluation))
 
 
 def metrics_record(run: Run, evaluation: Evaluation) -> dict[str, object]:

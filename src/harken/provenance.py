@@ -1,8 +1,9 @@
 """Record the recipe, data, versions and thread count with which a run was started.
 
-`provenance.json` is written before the first step. A run is resumed only with the same recipe and
-data. Other versions of Harken or PyTorch, or another number of threads, may change the last bits of
-the weights and cause a warning.
+`provenance.json` is written before the first step. A run is resumed only with the same data and the
+same recipe, except for `training.runtime.reduction`, and uses the recorded number of threads unless
+the recipe sets one. Another reduction, or other versions of Harken or PyTorch, cause a warning,
+since they may change the last bits of the weights.
 """
 
 import dataclasses
@@ -18,13 +19,14 @@ import torch
 from harken.config import as_plain, dumps
 from harken.errors import Failure, UserError
 from harken.files import sha256
+from harken.formats.corpus import is_glob, matching_files
 from harken.inputs import is_file, read_json
 from harken.recipe import Recipe
 from harken.version import __version__
 
 PROVENANCE = "provenance.json"
-MAX_BYTES = 2**22
-SOFTWARE = {"harken": "Harken", "torch": "PyTorch", "threads": "thread count"}
+MAX_BYTES = 2**26  # a corpus may have 100,000 files
+SOFTWARE = {"harken": "Harken", "torch": "PyTorch"}
 
 
 def provenance(recipe: Recipe, splits: Mapping[str, Iterable[Any]]) -> dict[str, Any]:
@@ -42,23 +44,35 @@ def provenance(recipe: Recipe, splits: Mapping[str, Iterable[Any]]) -> dict[str,
     }
 
 
+def recorded_threads(folder: Path) -> int:
+    """Return the number of CPU threads that a run was started with."""
+    return int(_read(folder)["threads"])
+
+
 def check_recipe(folder: Path, recipe: Recipe) -> None:
-    """Raise `UserError` if the run was started with another recipe."""
-    started, now = _read(folder)["recipe"], dumps(recipe)
+    """Raise `UserError` if the recipe changed; warn if only `training.runtime.reduction` did."""
+    started, now = _read(folder)["recipe"].splitlines(), dumps(recipe).splitlines()
     if started == now:
         return
-    changes = list(difflib.ndiff(started.splitlines(), now.splitlines()))
+    changes = list(difflib.ndiff(started, now))
     removed, added = ([line[2:] for line in changes if line.startswith(sign)] for sign in "-+")
+    if all(line.startswith("reduction = ") for line in (*removed, *added)):
+        warnings.warn(
+            f"{folder}: training.runtime.{added[0]}, but the run was started with {removed[0]}; "
+            "the weights may differ in the last bits from those of an uninterrupted run",
+            stacklevel=2,
+        )
+        return
     raise UserError(
         f"{folder}: the recipe differs from the one that the run was started with "
         f"(expected {_quoted(removed)}, got {_quoted(added)})",
-        fix=f"restore it and resume with `harken train {folder / 'recipe.toml'} --resume`, "
+        fix=f"undo the change and run `harken train {folder / 'recipe.toml'} --resume`, "
         "or train in a new run folder",
     )
 
 
 def check_data(folder: Path, now: Mapping[str, Any]) -> None:
-    """Raise `UserError` if the data changed; warn if versions or the number of threads differ."""
+    """Raise `UserError` if the data changed; warn if versions differ."""
     started = _read(folder)
     changed = [
         f"the file of {key}"
@@ -86,13 +100,17 @@ def _read(folder: Path) -> dict[str, Any]:
     path = folder / PROVENANCE
     try:
         stored = read_json(path, "the provenance of a run", max_bytes=MAX_BYTES)
-        for key, kind in (("recipe", str), ("data", dict), ("referenced", dict)):
+        kinds = {"recipe": str, "data": dict, "referenced": dict, "threads": int}
+        for key, kind in kinds.items():
             if not isinstance(stored[key], kind):
                 raise TypeError(f"{key!r} is {type(stored[key]).__name__}")
-        return {key: stored[key] for key in (*SOFTWARE, "recipe", "data", "referenced")}
+        return {key: stored[key] for key in (*SOFTWARE, *kinds)}
     except (UserError, KeyError, TypeError) as error:
         fix = "restore it from a copy, or train in a new run folder"
-        raise Failure(f"{path}: cannot be read ({error})", fix=fix) from None
+        reason = f"no key {error}" if isinstance(error, KeyError) else error
+        unreadable = f"{path}: cannot be read ({reason})"
+        problem = error.message if isinstance(error, UserError) else unreadable
+        raise Failure(problem, fix=fix) from None
 
 
 def _data_files(value: Any, key: str) -> Iterator[tuple[str, Path]]:
@@ -100,7 +118,12 @@ def _data_files(value: Any, key: str) -> Iterator[tuple[str, Path]]:
     if isinstance(value, dict):
         for name, entry in value.items():
             yield from _data_files(entry, f"{key}.{name}")
-    elif isinstance(value, str) and is_file(path := Path(value)):
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from _data_files(entry, f"{key}[{index}]")
+    elif isinstance(value, str) and is_glob(path := Path(value)):
+        yield from ((f"{key} ({match})", match) for match in matching_files(path))
+    elif isinstance(value, str) and is_file(path):
         yield key, path
         for suffix in (".npz", ".npy"):
             if is_file(path.with_suffix(suffix)) and path.suffix != suffix:

@@ -1,49 +1,76 @@
-"""Recipes, and the registry of tasks: a new task is a line of `TASKS` and a member of `Recipe`."""
+"""Recipes, and the registry of tasks: a new task is a file in `tasks/` and a name in `TASKS`."""
 
+from collections import UserDict
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import reduce
+from importlib import import_module
 from operator import or_
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from harken import config
-from harken.tasks.answer import AnswerRecipe, AnswerTask
-from harken.tasks.caption import CaptionTask
-from harken.tasks.caption_data import CaptionRecipe
-from harken.tasks.fill import FillRecipe, FillTask
-from harken.tasks.lm import LanguageModelRecipe, LanguageModelTask
-from harken.tasks.tag import TagRecipe, TagTask
+from harken.errors import UserError
 from harken.tasks.task import Task
-from harken.tasks.transcribe import TranscribeTask
-from harken.tasks.transcribe_predictor import TranscribeRecipe
-from harken.tasks.translate import TranslateRecipe, TranslateTask
-
-Recipe = (
-    AnswerRecipe
-    | CaptionRecipe
-    | FillRecipe
-    | LanguageModelRecipe
-    | TagRecipe
-    | TranscribeRecipe
-    | TranslateRecipe
-)
+from harken.training.runtime import RuntimeConfig
 
 AnyTask = Task[Any, Any, Any, Any]
 
-TASKS: dict[str, AnyTask] = {
-    "answer": AnswerTask(),
-    "tag": TagTask(),
-    "fill": FillTask(),
-    "lm": LanguageModelTask(),
-    "caption": CaptionTask(),
-    "transcribe": TranscribeTask(),
-    "translate": TranslateTask(),
-}
+
+class TrainingTable(Protocol):
+    """What the tables [training] of all recipes have."""
+
+    @property
+    def runtime(self) -> RuntimeConfig: ...
+
+
+class Recipe(Protocol):
+    """What the recipes of all tasks have."""
+
+    @property
+    def task(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def data(self) -> Any: ...
+    @property
+    def encode(self) -> Any: ...
+    @property
+    def model(self) -> Any: ...
+    @property
+    def training(self) -> TrainingTable: ...
+
+
+class TaskRegistry(UserDict[str, AnyTask]):
+    """Tasks by name; a task is imported when it is first read, so most commands import only one."""
+
+    def __init__(self, **classes: str) -> None:
+        """Register the class of each task, which is in `harken/tasks/NAME.py`."""
+        super().__init__()
+        self.data: dict[str, Any] = dict(classes)
+
+    def __getitem__(self, name: str) -> AnyTask:
+        if isinstance(self.data[name], str):
+            task_class = getattr(import_module(f"harken.tasks.{name}"), self.data[name])
+            self.data[name] = task_class()
+        task: AnyTask = self.data[name]
+        return task
+
+
+TASKS = TaskRegistry(
+    answer="AnswerTask",
+    tag="TagTask",
+    fill="FillTask",
+    lm="LanguageModelTask",
+    caption="CaptionTask",
+    transcribe="TranscribeTask",
+    translate="TranslateTask",
+)
 
 
 def recipe_type() -> Any:
-    """Return the union of the recipes of all registered tasks."""
+    """Return the union of the recipe types of `TASKS`, including tasks added at runtime."""
     return reduce(or_, (task.recipe_type for task in TASKS.values()))
 
 
@@ -56,8 +83,15 @@ def load_recipe(path: str | PathLike[str], overrides: str | Sequence[str] = ()) 
 
         recipe = harken.load_recipe("recipe.toml", ["training.steps=100"])
     """
-    changes = [overrides] if isinstance(overrides, str) else overrides
-    recipe: Recipe = config.load_config(recipe_type(), Path(path), changes)
+    path, changes = Path(path), [overrides] if isinstance(overrides, str) else overrides
+    recipe: Recipe
+    with suppress(UserError):
+        task = config.load_tree(path, changes).get("task")
+        if isinstance(task, str) and task in TASKS:
+            recipe = config.load_config(TASKS[task].recipe_type, path, changes)
+            return recipe
+    # With the recipes of all tasks, an error can name the task that a key belongs to.
+    recipe = config.load_config(recipe_type(), path, changes)
     return recipe
 
 

@@ -1,8 +1,9 @@
 """Load a run folder to predict and evaluate.
 
 recipe.toml         the effective recipe            tokenizer.json   the vocabulary
-model.safetensors   weights                         manifest.json    SHA-256 of these three
-metrics.json        metrics on the dev split        log.jsonl        one JSON object per line
+model.safetensors   weights                         log.jsonl        one JSON object per line
+metrics.json        metrics on the dev split
+manifest.json       SHA-256 of recipe.toml, tokenizer.json and model.safetensors
 README.md           model card                      report.html      report
 checkpoints/        to resume from                  tokens/          encoded data
 provenance.json     recipe, data digests and versions at the start of the run
@@ -34,8 +35,8 @@ from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Prediction
 from harken.tasks.task import Indices, Predictor, Splits, TaskVocabulary
 from harken.training.checkpoint import check_digests, load_model_state, load_weights
-from harken.training.memory import PREDICTING, check_model_size
-from harken.training.runtime import Device, choose_device, prepare
+from harken.training.memory import PREDICTING, SkipInitialization, check_model_size
+from harken.training.runtime import Device, choose_device, configure_process
 
 RECIPE, TOKENIZER, MODEL = "recipe.toml", "tokenizer.json", "model.safetensors"
 METRICS, LOG, CARD, REPORT = "metrics.json", "log.jsonl", "README.md", "report.html"
@@ -43,7 +44,7 @@ CHECKPOINTS, TOKENS = "checkpoints", "tokens"
 MAX_LINE = 2**20  # bytes of a line of the log
 MAX_METRICS = 2**20
 
-Paths = str | PathLike[str] | Iterable[str | PathLike[str]]
+StringsOrPaths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -74,12 +75,12 @@ class Run:
 
     @property
     def search(self) -> SearchConfig | None:
-        """The search of outputs; None for a task without search."""
+        """The search settings of the recipe; None for a task that does not search."""
         search: SearchConfig | None = getattr(self.recipe, "search", None)
         return search
 
     def with_search(self, search: SearchConfig) -> "Run":
-        """Return the same run with another search."""
+        """Return the same run with other search settings."""
         if self.search is None:
             raise UserError(
                 f"task {self.recipe.task!r} does not search", fix="call predict without a search"
@@ -88,13 +89,18 @@ class Run:
         return replace(self, recipe=replace(changed, search=search))
 
     def predict(
-        self, inputs: Paths, nbest: int = 1, indices: Indices = None, *, times: bool = False
+        self,
+        inputs: StringsOrPaths,
+        nbest: int = 1,
+        indices: Indices = None,
+        *,
+        times: bool = False,
     ) -> list[Prediction]:
         """Return one prediction per input, in order; a single string is one input.
 
-        Inputs are texts, or names of sound or image files. A sample depends on the seed and the
-        index of its input; `indices` are by default 0, 1, 2, … With `times`, a prediction has the
-        start and end of each word in seconds (speech recognition only).
+        Inputs are texts, or names of sound or image files. A sampled output depends on the seed and
+        the index of its input; `indices` are by default 0, 1, 2, … With `times`, a prediction has
+        the start and end of each word in seconds (speech recognition only).
         """
         if nbest < 1:
             raise UserError(f"nbest: expected 1 or more, got {nbest}", fix="use at least 1")
@@ -103,26 +109,29 @@ class Run:
         return list(self.predictor.predict(self._inputs(inputs), nbest, indices, times=times))
 
     def evaluate(
-        self, split: str = "dev", files: Paths = (), condition: str | None = None
+        self, split: str = "dev", files: StringsOrPaths = (), condition: str | None = None
     ) -> Evaluation:
         """Compute the metrics on a split of the recipe, or on other files of the same format.
 
-        A condition such as noise:10 changes the sounds (speech recognition only).
+        A condition such as noise:10 changes the sounds or references (speech recognition only).
         """
         if condition is not None:
             self._require_sounds("has no conditions", "evaluate without a condition")
         return self.predictor.evaluate(self.examples(split, files), condition)
 
     def attention(self, text: str) -> AttentionExample | None:
-        """Return the attention of an input; None without tokens or attention."""
+        """Return the attention of an input; None if it has no tokens or the model no attention."""
         return self.predictor.attention(text)
 
     def inputs(self, count: int) -> list[str]:
-        """Return the inputs of the first examples of the dev split."""
+        """Return the first `count` inputs of the dev split that are not empty."""
         return list(islice(filter(None, map(self.task.input, self.splits["dev"])), count))
 
     def scored_answers(self) -> ScoredAnswers | None:
-        """Score the dev split by confidence; None if several outputs may be correct."""
+        """Return the confidence and correctness of each output on the dev split.
+
+        None if an input may have several correct outputs.
+        """
         examples = [example for example in self.splits["dev"] if self.task.input(example)]
         targets = [target for target in map(self.task.target, examples) if target is not None]
         if len(targets) < len(examples):
@@ -132,7 +141,7 @@ class Run:
         confidences = [prediction.confidence for prediction in predictions]
         return ScoredAnswers(confidences, exact_matches(outputs, targets))
 
-    def examples(self, split: str, files: Paths = ()) -> Sequence[Any]:
+    def examples(self, split: str, files: StringsOrPaths = ()) -> Sequence[Any]:
         """Read the examples of a split of the recipe, or of other files of the same format."""
         if paths := _checked_list("files", files, str | PathLike, "path"):
             return self.task.read(self.recipe, list(map(Path, paths)))
@@ -148,9 +157,9 @@ class Run:
     def _require_sounds(self, problem: str, alternative: str) -> None:
         if self.task.inputs != "sounds":
             message = f"task {self.recipe.task!r} {problem}"
-            raise UserError(message, fix=f"use {alternative}, or a run of task 'transcribe'")
+            raise UserError(message, fix=f"{alternative}, or use a run of task 'transcribe'")
 
-    def _inputs(self, inputs: Paths) -> list[str]:
+    def _inputs(self, inputs: StringsOrPaths) -> list[str]:
         """Check the inputs of `predict`; file names may be path objects."""
         if self.task.inputs == "lines":
             return _checked_list("inputs", inputs, str, "string")
@@ -228,8 +237,9 @@ def read_metrics(folder: Path) -> dict[str, Any]:
         task, count = text_of(METRICS, "task", stored["task"]), stored["n"]
         return {"task": task, "n": count, "metrics": dict(stored["metrics"])}
     except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"no key {error}" if isinstance(error, KeyError) else str(error)[:200]
         raise Failure(
-            f"{path}: cannot be read ({str(error)[:200]})",
+            f"{path}: cannot be read ({reason})",
             fix=f"delete it; `harken train {folder / RECIPE} --resume` evaluates the model again",
         ) from None
 
@@ -248,13 +258,14 @@ def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
     require_run(folder)
     check_digests(folder, (RECIPE, TOKENIZER, MODEL))
     chosen = choose_device(device)
-    prepare(chosen)
+    configure_process(chosen)
     recipe = load_recipe(folder / RECIPE)
     task = task_of(recipe)
     vocabulary = task.vocabulary_type.load(folder / TOKENIZER)
     build, where = partial(task.build, recipe, vocabulary.sizes), str(folder / RECIPE)
     check_model_size(build, where, bytes_per_parameter=PREDICTING, device=chosen)
-    model = build()
+    with SkipInitialization():
+        model = build()
     load_model_state(model, load_weights(folder / MODEL), folder / MODEL)
     splits = task.read_splits(recipe)
     return Run(folder, recipe, task, splits, vocabulary, model.to(chosen).eval())

@@ -1,7 +1,7 @@
 """Parse strict JSON, and report wrong values in it.
 
-NaN, duplicate keys, integers of more than 64 bits and texts of so many values that they would fill
-the memory are errors (an empty list takes 3 bytes as text and 64 in memory).
+NaN, duplicate keys, integers of more than 19 digits and texts of more than `MAX_VALUES` values are
+errors; many values would fill the memory (an empty list takes 3 bytes as text and 64 in memory).
 """
 
 import json
@@ -14,13 +14,13 @@ from harken.errors import UserError
 
 JSON_ERRORS = (ValueError, RecursionError)  # raised by `parse_json`
 MAX_VALUES = 2**23  # a tokenizer of a million tokens has half as many
-MAX_DIGITS = 19  # of an integer: 64 bits
+MAX_DIGITS = 19  # of an integer; every signed 64-bit integer fits
 
 
 def integer(digits: str) -> int:
-    """Convert digits to an integer; raise ValueError if it has more than 64 bits."""
+    """Convert digits to an integer; raise ValueError if it has more than 19 digits."""
     if len(digits.lstrip("+-0")) > MAX_DIGITS:
-        raise ValueError(f"a number of {len(digits):,} digits")
+        raise ValueError(f"an integer of more than {MAX_DIGITS} digits")
     return int(digits)
 
 
@@ -37,7 +37,7 @@ def text_of(where: str, key: str, value: object) -> str:
     """Return the value of a key that must be a string."""
     if isinstance(value, str):
         return value
-    raise wrong(where, key, value, "a text in quotes")
+    raise wrong_value(where, key, value, "a text in quotes")
 
 
 def is_whole(value: object) -> bool:
@@ -51,8 +51,8 @@ def is_finite(value: object) -> bool:
     return number and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
 
 
-def wrong(where: str, key: str, value: object, expected: str) -> UserError:
-    """Return the error for a wrong value."""
+def wrong_value(where: str, key: str, value: object, expected: str) -> UserError:
+    """Return the error for a key whose value is not as `expected`; `where` names file or line."""
     short = reprlib.repr(value)[:60]  # `repr` recurses as deep as the value is nested
     message = f"{where}: wrong value of {key!r} (expected {expected}, got {short})"
     return UserError(message, fix=f"correct {key!r}")

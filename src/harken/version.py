@@ -1,3 +1,3 @@
-"""The version, where neither the build nor `harken --version` needs to import anything else."""
+"""The version, in a module without imports, which the build and `harken --version` read."""
 
 __version__ = "0.1.0"

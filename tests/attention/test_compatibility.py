@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from choices import EVERY_POSITION, EVERY_SCORE, name
-from harken.attention.compatibility import YES, compatibility_table, conflict
+from harken.attention.compatibility import COMPATIBLE, compatibility_table, conflict
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import (
     FourierConfig,
@@ -31,9 +31,9 @@ def as_markdown(table: list[list[str]]) -> str:
     for row in rows:
         cells = row[:1]
         for cell in row[1:]:
-            if cell != YES and cell not in reasons:
+            if cell != COMPATIBLE and cell not in reasons:
                 reasons.append(cell)
-            cells.append(cell if cell == YES else f"no ({reasons.index(cell) + 1})")
+            cells.append(cell if cell == COMPATIBLE else f"no ({reasons.index(cell) + 1})")
         lines.append(cells)
     drawn = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
     notes = "".join(f"\n({number}) {reason}.\n" for number, reason in enumerate(reasons, start=1))
@@ -70,7 +70,7 @@ def test_forms_of_a_kind_have_the_same_conflicts() -> None:
 
 
 def gpt(score: ScoreConfig, position: PositionConfig) -> GPTConfig:
-    concat = getattr(position, "place", "add") == "concat"
+    concat = getattr(position, "combine", "add") == "concat"
     return GPTConfig(
         width=12,
         attention=MultiHeadConfig(heads=3, score=score),
@@ -93,13 +93,13 @@ def test_models_accept_compatible_pairs_only(score: ScoreConfig, position: Posit
 @pytest.mark.parametrize("kind", [LearnedConfig, SinusoidConfig, FourierConfig])
 def test_concat_cannot_be_tied(kind: type[LearnedConfig | SinusoidConfig | FourierConfig]) -> None:
     with pytest.raises(ValueError, match=r"doubles the width.*set tie_embeddings = false"):
-        GPTConfig(position=kind(place="concat"))
+        GPTConfig(position=kind(combine="concat"))
     model = GPTConfig(
         layers=1,
         width=6,
         max_length=8,
         attention=MultiHeadConfig(heads=4),  # 12 divides, 6 does not
-        position=kind(place="concat"),
+        position=kind(combine="concat"),
         tie_embeddings=False,
     ).build(19, seed=0)
     assert model.lm_head.weight.shape == (19, 12)
@@ -119,11 +119,11 @@ SPAN = {"max_length": 128, "position": FourierConfig(span=127)}
         ({"heads": 4, "out_proj": False}, {"width": 12}, None),
         ({"heads": 1, "out_proj": False, "v_proj": False}, {"width": 12}, None),
         *(
-            ({"heads": 5, "kv_heads": count}, {}, f"5 heads cannot share {count} kv_heads evenly")
+            ({"heads": 5, "kv_heads": count}, {}, rf"multiple of kv_heads \({count}\), got 5")
             for count in (2, 3, 7, 10)
         ),
         ({"heads": 5, "kv_heads": 1}, {"width": 20}, None),
-        ({"score": MERGED, "key_width": 4}, {}, "compares whole tokens; leave out key_width"),
+        ({"score": MERGED, "key_width": 4}, {}, "compares unprojected tokens; leave out key_width"),
         (
             {"heads": 5, "score": MERGED},
             {"width": 15, "position": RotaryConfig()},

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
+from harken.attention import dropout as blocks
 from harken.attention.kernels import ScoreTerms, eager_attention, fused_attention
 from harken.attention.masks import CAUSAL, NO_MASK, Mask, build_mask, dense_mask
 
@@ -198,3 +200,69 @@ def test_returned_weights_are_those_before_dropout(draw: Draw) -> None:
     terms, values = ScoreTerms(queries=draw("BkTU"), keys=draw("BkSU")), draw("BkSI")
     whole = eager_attention(terms, values, CAUSAL).weights
     assert torch.equal(eager_attention(terms, values, CAUSAL, 0.9).weights, whole)
+
+
+@pytest.mark.parametrize("block_elements", [1, 1 << 18])  # one row of the batch, or all
+@pytest.mark.parametrize(("queries", "keys"), [(7, 7), (5, 7), (7, 5)])
+@pytest.mark.parametrize("kind", ["product", "product and bias"])
+@pytest.mark.parametrize("mask_kind", MASKS)
+def test_dropout_in_blocks_equals_eager_forward_and_backward(
+    monkeypatch: pytest.MonkeyPatch,
+    mask_kind: str,
+    kind: str,
+    queries: int,
+    keys: int,
+    block_elements: int,
+) -> None:
+    """The gradient of the eager formula is that of autograd, for the same mask in float64."""
+    monkeypatch.setattr(blocks, "BLOCK_QUERIES", 3)
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", block_elements)
+    mask, terms = MASKS[mask_kind](queries, keys), terms_of(kind, queries, keys)
+    values = torch.randn(BATCH, 1, keys, 13, dtype=torch.float64, requires_grad=True)
+    bias = None if terms.bias is None else terms.bias.detach()
+    terms = replace(terms, bias=bias)
+    leaves = [values, terms.queries, terms.keys]
+    downstream = torch.randn(BATCH, HEADS, queries, 13, dtype=torch.float64)
+    results = []
+    for attend in (fused_attention, lambda *call: eager_attention(*call).output):
+        torch.manual_seed(17)
+        output = attend(terms, values, mask, 0.4)
+        results.append((output, *torch.autograd.grad(output, leaves, downstream)))
+    assert results[0][0].grad_fn.name() != results[1][0].grad_fn.name()
+    for ours, theirs in zip(*results, strict=True):
+        assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+def test_weights_are_dropped_independently() -> None:
+    """Rows, heads, queries and keys, at the distances that share a random number of 64 bits."""
+    torch.manual_seed(19)
+    probability, shape = 0.3, (29, 4, 64, 67)
+    keep, gain = blocks.keep_mask(shape, probability, torch.device("cpu"))
+    assert gain == pytest.approx(1 / (1 - probability), abs=1e-5)
+    dropped = (~keep).double()
+    count = dropped.numel()
+    spread = (probability * (1 - probability) / count) ** 0.5
+    assert dropped.mean().item() == pytest.approx(probability, abs=4 * spread + 1e-5)
+    centered = (dropped - probability) / (probability * (1 - probability)) ** 0.5
+    for axis in range(4):
+        for distance in (1, 2, 3):
+            size = shape[axis] - distance
+            pairs = centered.narrow(axis, 0, size) * centered.narrow(axis, distance, size)
+            assert pairs.mean().abs() < 4 / pairs.numel() ** 0.5
+
+
+def test_mean_and_variance_over_masks_are_those_of_dropout() -> None:
+    """E c = a v, and Var c = sum of (a_t v_t)^2 p / (1 - p)."""
+    torch.manual_seed(23)
+    draws, probability = 4099, 0.3
+    queries, keys, values = (torch.randn(1, 2, 5, 7, dtype=torch.float64) for _ in range(3))
+    terms = ScoreTerms(
+        queries=queries.expand(draws, -1, -1, -1), keys=keys.expand(draws, -1, -1, -1)
+    )
+    outputs = fused_attention(terms, values.expand(draws, -1, -1, -1), CAUSAL, probability)
+    whole = eager_attention(ScoreTerms(queries=queries, keys=keys), values, CAUSAL)
+    terms_squared = (whole.weights[0, ..., None] * values[0, :, None]).square().sum(dim=-2)
+    variance = terms_squared * probability / (1 - probability)
+    error = (outputs.mean(dim=0) - whole.output[0]).abs()
+    assert (error < 5 * (variance / draws).sqrt() + 1e-4 * whole.output[0].abs()).all()
+    assert_close(outputs.var(dim=0), variance, rtol=0.2, atol=0)

@@ -128,7 +128,7 @@ def test_fused_equals_eager(
     key_width = None if isinstance(score, MergedConfig) else layout.key_width
     config = replace(layout, score=score, key_width=key_width)
     attention = config.build(WIDTH, LENGTH, memory_width).double()
-    factor = 2 if getattr(position, "place", "add") == "concat" else 1
+    factor = 2 if getattr(position, "combine", "add") == "concat" else 1
 
     def kind_for(width: int) -> nn.Module:
         return position.build(

@@ -31,7 +31,7 @@ SIZES = PositionSizes(width=11, key_width=4, heads=3, max_length=TIME)
 
 
 def built(width: int, **choices: object) -> MultiHead:
-    return randomized(MultiHeadConfig(**choices).build(width, length=TIME), std=width**-0.5)
+    return randomized(MultiHeadConfig(**choices).build(width, max_length=TIME), std=width**-0.5)
 
 
 @pytest.mark.parametrize("causal", [False, True])

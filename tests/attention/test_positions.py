@@ -149,8 +149,8 @@ def test_fourier_repeats_after_twice_its_span_and_not_before(
 def test_concat_doubles_the_width(
     kind: type[LearnedConfig | SinusoidConfig | FourierConfig], rows: int
 ) -> None:
-    added = kind(place="add").build(sizes(POSITIONS))
-    concat = kind(place="concat").build(sizes(POSITIONS))
+    added = kind(combine="add").build(sizes(POSITIONS))
+    concat = kind(combine="concat").build(sizes(POSITIONS))
     concat.load_state_dict(added.state_dict())
     assert (added.width, concat.width) == (7, 14)
     inputs, coordinates = torch.randn(2, 5, 7), POSITIONS[-rows:]

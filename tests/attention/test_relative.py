@@ -125,7 +125,7 @@ def test_relative_bias_equals_a_loop(queries: Tensor, keys: Tensor, causal: bool
 
 
 def test_max_distance_must_exceed_the_buckets() -> None:
-    with pytest.raises(ValueError, match="max_distance 8 is not above buckets 8"):
+    with pytest.raises(ValueError, match=r"max_distance: expected above 8 \(buckets\), got 8"):
         RelativeConfig(buckets=8, max_distance=8)
 
 

@@ -30,7 +30,7 @@ over_key_positions = pytest.mark.parametrize(
 
 def sizes(heads: int = HEADS, **options: Any) -> ScoreSizes:
     defaults = {"memory_width": WIDTH, "kv_heads": heads, "key_width": KEY_WIDTH}
-    return ScoreSizes(width=WIDTH, heads=heads, length=LENGTH, **(defaults | options))
+    return ScoreSizes(width=WIDTH, heads=heads, max_length=LENGTH, **(defaults | options))
 
 
 def synthesizer(**choices: object) -> SynthesizerScore:

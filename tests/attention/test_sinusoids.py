@@ -81,7 +81,7 @@ def test_chosen_pairs_have_a_larger_gap() -> None:
 @pytest.mark.parametrize(
     ("invalid", "message"),
     [
-        ({"width": 7}, "must be even"),
+        ({"width": 7}, "expected an even width"),
         ({"width": 6, "base": 1.0}, "above 1"),
         ({"width": 6, "span": 9}, "span"),
         ({"width": 6, "kind": "fourier"}, "span"),

@@ -26,7 +26,7 @@ def built(width: int = WIDTH) -> TransformerXLScore:
         heads=HEADS,
         kv_heads=GROUPS,
         key_width=KEY_WIDTH,
-        length=1,
+        max_length=1,
         bias=True,
     )
     return randomized(TransformerXLConfig(base=BASE).build(sizes), std=1.0)

@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from harken.augment.conditions import (
+    BABBLE_SPEAKERS,
     KINDS,
-    QUIET,
-    TALKERS,
+    UNCHANGED,
     Condition,
     RecordingSet,
     apply_condition,
@@ -63,7 +63,7 @@ def decibels_over(signal: Signal, added: Signal) -> float:
 @pytest.mark.parametrize(
     ("text", "condition"),
     [
-        ("quiet", QUIET),
+        ("quiet", UNCHANGED),
         ("quiet:20", Condition("quiet", 20.0)),
         ("noise:-5.5", Condition("noise", -5.5)),
         ("reverb:0.4", Condition("reverb", 0.4)),
@@ -145,7 +145,7 @@ def test_silence_is_unchanged_and_one_sample_is_enough(text: str, samples: list[
 
 
 def test_quiet_changes_the_level_alone() -> None:
-    assert apply_condition(QUIET, SIGNALS, UTTERANCES, RATE, 3)[0][0] is SIGNALS[0]
+    assert apply_condition(UNCHANGED, SIGNALS, UTTERANCES, RATE, 3)[0][0] is SIGNALS[0]
     lower = apply_condition(Condition("quiet", 20.0), SIGNALS, UTTERANCES, RATE, 3)[0]
     np.testing.assert_allclose(lower[5], SIGNALS[5] / 10, rtol=1e-6)
 
@@ -214,7 +214,7 @@ def test_babble_is_six_others_of_equal_power() -> None:
     signals = [tone(frequency) * (1 + frequency % 7) for frequency in frequencies]
     babble = added(Condition("babble", 5.0), signals, "abcdefghijk")
     for own, talkers in zip(frequencies, babble, strict=True):
-        assert len(talkers) == TALKERS
+        assert len(talkers) == BABBLE_SPEAKERS
         assert talkers <= set(frequencies) - {own}
     few = added(Condition("babble", 5.0), signals[:4], "abcd")
     assert few[0] == {300, 400, 500}

@@ -180,7 +180,7 @@ def test_without_strength_nothing_changes() -> None:
 
 def test_a_curve_has_only_the_first_cosines() -> None:
     """The FFT of the mirrored curve is its cosine transform."""
-    added = curves(RandomEqualizerConfig(strength=0.7, waves=2))[:, 0].numpy()
+    added = curves(RandomEqualizerConfig(strength=0.7, cosines=2))[:, 0].numpy()
     mirrored = np.concatenate((added, added[:, ::-1]), axis=1)
     strength = np.abs(np.fft.rfft(mirrored, axis=1))
     assert strength[:, 3:].max() < 1e-9 < 1e-3 < strength[:, :3].max(axis=0).min()

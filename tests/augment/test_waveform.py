@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.augment.waveform import (
+    active_part,
     active_samples,
     change_speed,
     noise_gain,
     pink_noise,
     reverberate,
     room_response,
-    spoken_part,
 )
 from harken.synthetic.draws import keyed_rng
 
@@ -74,7 +74,7 @@ def test_the_spoken_part_has_unit_power() -> None:
     signal = np.zeros(2000)
     signal[500:1500] = 0.25 * np.sign(np.sin(np.arange(1, 1001)))
     signal[900:1000] = 0.0  # a pause stays, and is not active
-    np.testing.assert_allclose(spoken_part(signal, 1000), signal[500:1500] * 4)
+    np.testing.assert_allclose(active_part(signal, 1000), signal[500:1500] * 4)
 
 
 # Noise

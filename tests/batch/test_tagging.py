@@ -83,8 +83,8 @@ def test_a_batch_is_its_windows(sentences: Drawn, limit: int, data: st.DataObjec
     for row, window in enumerate(chosen):
         start, length, skipped, kept = (int(part[window]) for part in windows)
         expected = flat[start : start + length]
-        padding = batch.rows.shape[1] - length
-        assert batch.rows[row].tolist() == [word[0] for word in expected] + [FILLER] * padding
+        padding = batch.words.shape[1] - length
+        assert batch.words[row].tolist() == [word[0] for word in expected] + [FILLER] * padding
         assert batch.present[row].tolist() == [True] * length + [False] * padding
         for column, (_, form, tag) in enumerate(expected):
             spelling = batch.forms[row, column]
@@ -103,7 +103,7 @@ def test_without_tags_nothing_counts() -> None:
     corpus = word_corpus([numbers([3, 5])], [numbers([0, 0])], [numbers([2])])
     batch = tagged_batch(corpus, sentence_windows(corpus.lengths, 7), numbers([0]), FILLER)
     assert batch.num_targets == 0
-    assert batch.rows.tolist() == [[3, 5]]
+    assert batch.words.tolist() == [[3, 5]]
 
 
 def long_batch(rows: int = 200, time: int = 101) -> TaggedBatch:
@@ -119,13 +119,13 @@ def test_words_are_dropped_by_their_count() -> None:
     batch, counts = long_batch(), numbers([0, 0, 1, 3, 100])
     after = unk_dropout(batch, counts, 0.5, UNKNOWN, np.random.default_rng(5))
     for word in (2, 3, 4):
-        there = (batch.rows == word) & batch.present
-        share = (after.rows[there] == UNKNOWN).double().mean().item()
+        there = (batch.words == word) & batch.present
+        share = (after.words[there] == UNKNOWN).double().mean().item()
         chance = 0.5 / (0.5 + counts[word])
         assert abs(share - chance) < 4 * (chance * (1 - chance) / int(there.sum())) ** 0.5
-    changed = after.rows != batch.rows
-    assert (after.rows[changed] == UNKNOWN).all()
+    changed = after.words != batch.words
+    assert (after.words[changed] == UNKNOWN).all()
     assert not changed[:, -1].any()
     assert after.forms is batch.forms
     unchanged = unk_dropout(batch, counts, 0.0, UNKNOWN, np.random.default_rng(5))
-    assert torch.equal(unchanged.rows, batch.rows)
+    assert torch.equal(unchanged.words, batch.words)

@@ -37,7 +37,7 @@ def test_rotation_keeps_the_title_and_all_tokens(
 ) -> None:
     texts = with_titles(sequences, data)
     rotated = to_lists(rotate_texts(texts, 1000, np.random.default_rng(seed)))
-    for before, title, after in zip(sequences, texts.titles, rotated, strict=True):
+    for before, title, after in zip(sequences, texts.title_lengths, rotated, strict=True):
         rest = before[title:]
         rotations = [rest[shift:] + rest[:shift] for shift in range(max(1, len(rest)))]
         assert after[:title] == before[:title]
@@ -94,7 +94,7 @@ def test_shares_of_views() -> None:
 def test_shuffling_moves_chunks(sequences: list[list[int]], seed: int, data: st.DataObject) -> None:
     texts = with_titles(sequences, data)
     shuffled = to_lists(shuffle_chunks(texts, 2.0, 1000, MASK, np.random.default_rng(seed)))
-    for before, title, after in zip(sequences, texts.titles, shuffled, strict=True):
+    for before, title, after in zip(sequences, texts.title_lengths, shuffled, strict=True):
         rest = before[title:]
         assert after[:title] == before[:title]
         empty, *chunks = split_at(after[title:], MASK)
@@ -151,7 +151,7 @@ def test_a_corrupted_view_counts_as_title() -> None:
     texts = TitledTexts(from_lists([list(range(20))] * 50), np.full(50, 2))
     config = ViewsConfig(corrupted=0.5, rotated=0.5)
     views = draw_views(texts, config, 20, MASK, np.random.default_rng(1))
-    for view, title in zip(to_lists(views.texts), views.titles, strict=True):
+    for view, title in zip(to_lists(views.texts), views.title_lengths, strict=True):
         assert title == (len(view) if MASK in view else 2)
 
 

@@ -12,7 +12,7 @@ from harken.claims import formulas
 from harken.claims.claim import (
     FAILS,
     HOLDS,
-    NARROWER,
+    HOLDS_NARROWER,
     Case,
     Claim,
     ClaimResult,
@@ -29,7 +29,7 @@ SMALL = Setting(width=16, seed=3)
     ("cases", "verdict"),
     [
         ([(True, True), (False, True)], HOLDS),
-        ([(True, False), (False, True)], NARROWER),
+        ([(True, False), (False, True)], HOLDS_NARROWER),
         ([(True, False)], FAILS),
         ([(True, True), (False, False)], FAILS),
         ([(True, False), (False, True), (False, False)], FAILS),
@@ -63,7 +63,7 @@ def test_nan_and_different_shapes_never_agree() -> None:
 def test_every_verdict_is_as_recorded(claim: Claim) -> None:
     result = claim.evaluate(SMALL)
     assert result.as_expected, [case for case in result.cases if not case.agrees]
-    assert (result.verdict == NARROWER) == any(not case.stated for case in result.cases)
+    assert (result.verdict == HOLDS_NARROWER) == any(not case.stated for case in result.cases)
     assert claim.remark or result.verdict == HOLDS
 
 

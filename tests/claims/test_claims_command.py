@@ -51,7 +51,7 @@ def test_rank_truncation_of_a_run(
     assert set(experiment["lines"]) == {"random weights", "small"}
     for changes in experiment["lines"].values():
         assert changes[0] > changes[-2] > changes[-1] and changes[-1] < 1e-5
-    assert "directions kept" in cli("claims", "B8", "--run", small_run).out
+    assert "rank of" in cli("claims", "B8", "--run", small_run).out
 
 
 def test_wrong_options_of_claims(

@@ -70,11 +70,11 @@ def test_recurrent_gradients_fall_and_attention_does_not() -> None:
 
 
 def test_full_rank_changes_nothing_and_weights_are_restored() -> None:
-    probe, _ = truncation.copy_probes(SMALL).values()
-    (before, *_) = probe.attention()
-    change = truncation.attention_change(probe, [1, truncation.KEY_WIDTH])
+    initial, _ = truncation.copy_models(SMALL).values()
+    (before, *_) = initial.attention()
+    change = truncation.attention_change(initial, [1, truncation.KEY_WIDTH])
     assert change[0] > 1e-4 and change[1] < 1e-5
-    assert torch.equal(probe.attention()[0], before)
+    assert torch.equal(initial.attention()[0], before)
 
 
 def test_the_page_has_every_figure_and_verdict() -> None:

@@ -76,7 +76,7 @@ SABOTAGES = {
     ),
     "stride 1": ("C6", "layers.convolution.F.conv1d", conv1d_of_stride_one),
     "no block zeroed": (
-        *("A5", "design.band.slow_pairs"),
+        *("A5", "design.band.band_pairs"),
         lambda plan: tuple(range(plan.basis.pairs)),
     ),
     "sum over time in one step": ("C7", "cost.depth.sum_steps", lambda terms: 1),

@@ -57,7 +57,7 @@ def test_each_part_is_ablated_during_its_evaluation(
     monkeypatch.setattr(
         AnswerPredictor, "evaluate", lambda *given: (events.append("evaluate"), evaluate(*given))[1]
     )
-    printed = cli("ablate", small_run, "--examples", 2, "--how", "resample", "--seed", 5)
+    printed = cli("ablate", small_run, "--examples", 2, "--method", "resample", "--seed", 5)
     assert len(printed.err.splitlines()) == 4
     heads = [HeadRef(f"stack.blocks.{at}.attention", head) for at in (0, 1) for head in (1, 2)]
     assert events == ["evaluate"] + [
@@ -69,7 +69,7 @@ def test_each_part_is_ablated_during_its_evaluation(
 def test_layers_include_their_attention_and_feedforward(
     small_run: Path, how: str, cli: Cli
 ) -> None:
-    options = ("--what", "layers", "--how", how, "--examples", 3)
+    options = ("--parts", "layers", "--method", how, "--examples", 3)
     parts = cli.json("ablate", small_run, *options)["parts"]
     kinds = {"layer": "", "attention": ".attention", "feedforward": ".feedforward"}
     assert sorted((item["kind"], item["module"]) for item in parts) == sorted(
@@ -92,15 +92,15 @@ def test_parts_are_sorted_by_the_loss_of_quality(
 
 
 def test_the_table_starts_with_the_whole_model(small_run: Path, cli: Cli) -> None:
-    printed = cli("ablate", small_run, "--what", "positions", "--examples", 3).out
-    assert "nothing (3)" in printed and "position" in printed
+    printed = cli("ablate", small_run, "--parts", "positions", "--examples", 3).out
+    assert "nothing (n = 3)" in printed and "position" in printed
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--examples", "1", "--how", "resample"], "expected 2 or more"),
-        (["--what", "positions", "--how", "mean"], "has only zero"),
+        (["--examples", "1", "--method", "resample"], "expected 2 or more for --method resample"),
+        (["--parts", "positions", "--method", "mean"], "expected 'zero' for --parts positions"),
         (["--split", "test"], "there is no data.test"),
     ],
 )

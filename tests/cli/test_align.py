@@ -42,7 +42,7 @@ def files(tmp_path: Path) -> list[str]:
 
 @pytest.mark.parametrize("how", ["argmax", "intersection", "union", "grow-diag-final", "threshold"])
 def test_every_head_has_its_metrics(run: Run, files: list[str], how: str, cli: Cli) -> None:
-    result = cli.json("align", run.folder, *files, "--how", how)
+    result = cli.json("align", run.folder, *files, "--method", how)
     assert (result["n"], result["skipped"]) == (2, 1)
     heads = [name for name in result["attention"] if ".H" in name]
     several = len(heads) > 1
@@ -51,7 +51,7 @@ def test_every_head_has_its_metrics(run: Run, files: list[str], how: str, cli: C
     others = {"diagonal, no model"}
     if several:
         means = {f"cross.L{layer} mean" for layer in (1, 2)}
-        others |= means | {"all heads", "best head, chosen elsewhere"}
+        others |= means | {"all heads", "best head, cross-validated"}
     assert result["attention"].keys() - set(heads) == others
     for metrics in result["attention"].values():
         assert metrics.keys() == {"aer", "precision", "recall"}

@@ -43,7 +43,7 @@ ROTARY = b'\n[model]\nposition.kind = "rotary"\nattention.score.kind = "synthesi
         ),
         (RECIPE, lambda contents: contents + ROTARY, ["recipe.toml:9: ", "'synthesizer' has none"]),
         *(
-            (name, lambda contents: b"\n \n", [f"{name}: the file is empty"])
+            (name, lambda contents: b"\n \n", [f"{name}: the file has no text"])
             for name in ("people.txt", TRAIN, "questions.test.tsv")
         ),
         (
@@ -55,7 +55,7 @@ ROTARY = b'\n[model]\nposition.kind = "rotary"\nattention.score.kind = "synthesi
             (
                 name,
                 lambda contents: contents.replace(b"\n", b"\nA\xe9", 1),
-                [f"{name}:2: invalid byte 0xe9 at column 2 (expected UTF-8)"],
+                [f"{name}:2: invalid byte 0xe9, byte 2 of the line (expected UTF-8)"],
             )
             for name in ("people.txt", TRAIN)
         ),

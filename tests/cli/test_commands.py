@@ -15,7 +15,7 @@ import pytest
 
 from command_line import Cli, sets
 from harken.cli.main import GROUPS, SPINS, main
-from harken.cli.output import print_metrics, result_json
+from harken.cli.output import print_json, print_metrics
 from harken.decode.search import SearchConfig
 from harken.run import Run
 from harken.synthetic.people import PeopleFiles
@@ -101,7 +101,7 @@ def test_stdin_is_read_and_bad_bytes_are_named(small_run: Path) -> None:
     done = subprocess.run(command, input=b"Where?\n\nWh\xff\n", capture_output=True)
     assert len(done.stdout.splitlines()) == 2  # the lines before the bad one are answered
     assert done.returncode == 1
-    assert b"<stdin>:3: invalid byte 0xff at column 3 (expected UTF-8)" in done.stderr
+    assert b"<stdin>:3: invalid byte 0xff, byte 3 of the line (expected UTF-8)" in done.stderr
 
 
 def test_doctor_finds_this_machine_ready(cli: Cli) -> None:
@@ -180,7 +180,7 @@ def test_figures_name_their_units_where_numbers_do_not(capsys: pytest.CaptureFix
 
 def test_json_has_no_constants_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     """NaN and infinity, as of an impossible hypothesis, are null."""
-    result_json({"nan": math.nan, "listed": [math.inf, (1.5, -math.inf)], "text": "NaN"})
+    print_json({"nan": math.nan, "listed": [math.inf, (1.5, -math.inf)], "text": "NaN"})
     result = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert result == {"nan": None, "listed": [None, [1.5, None]], "text": "NaN"}
 

@@ -133,7 +133,7 @@ def test_runs_and_options_that_cannot_be_compared(
     for arguments, message in (
         ((small_run, tagger), f"{tagger}: expected a run of task 'answer', got 'tag'"),
         ((small_run,), "expected two or more runs, got one"),
-        ((*both, again), f"{again}: the same run as {small_run}"),
+        ((*both, again), f"{again}: same run as {small_run}"),
         ((small_run, tmp_path), "not a run folder"),
         ((*both, "--split", "test"), "there is no data.test"),
         ((*both, "--source", "a.txt"), "--source"),

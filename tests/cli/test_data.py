@@ -98,11 +98,11 @@ def test_the_list(cli: Cli) -> None:
         for cell in (corpus.name, corpus.license.name, f"{corpus.bytes / 1e6:.1f} MB"):
             assert cell in table
     listed = cli.json("data")
-    assert {"people", "sentences"} <= {made["name"] for made in listed["made"]}
+    assert {"people", "sentences"} <= {entry["name"] for entry in listed["generated"]}
     assert [corpus["name"] for corpus in listed["public"]] == list(CATALOG)
     for corpus in listed["public"]:
         assert corpus["bytes"] == sum(file["bytes"] for file in corpus["files"])
-        assert corpus["license"]["address"].startswith("https://")
+        assert corpus["license"]["url"].startswith("https://")
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_the_list(cli: Cli) -> None:
     [
         ("multi30", ["got 'multi30'", "did you mean 'multi30k'?"]),
         ("Peple", ["got 'Peple'", "did you mean 'people'?"]),
-        ("xyz", ["got 'xyz'", "`harken data` describes them"]),
-        ("--json people", ["--json is for the list only"]),
+        ("xyz", ["got 'xyz'", "run `harken data`"]),
+        ("--json people", ["--json applies only to the list"]),
     ],
 )
 def test_wrong_names_of_data_sets(arguments: str, messages: list[str], cli: Cli) -> None:

@@ -13,7 +13,7 @@ KINDS = {
     "copy": ["--keys", "7", "--target", "2"],
     "average": ["--keys", "7", "--target", "2", "5"],
     "lookup": [],
-    "previous-match": ["--symbols", "5", "--length", "29", "--width", "26"],
+    "induction": ["--vocabulary", "5", "--length", "29", "--width", "26"],
 }
 
 
@@ -46,11 +46,11 @@ def test_figures(tmp_path: Path, cli: Cli) -> None:
         (["shift", "--key-width", "2", "--length", "4001"], "at most"),
         (["shift", "--offset", "300"], "expected 0 to 255"),
         (["shift", "--out", "head.gif"], "expected .svg or .png"),
-        (["shift", "--width", "7"], "must be even"),
+        (["shift", "--width", "7"], "expected an even width"),
         (["shift", "--position", "fourier", "--span", "100"], "longer offsets are ambiguous"),
         (["band", "--sharpness", "nan"], "finite"),
-        (["average", "--keys", "1"], "2 keys at least"),
-        (["previous-match", "--symbols", "400", "--length", "2"], "no query has a target key"),
+        (["average", "--keys", "1"], "at least 2 keys"),
+        (["induction", "--vocabulary", "400", "--length", "2"], "no query has a target key"),
     ],
 )
 def test_wrong_options_of_design(arguments: list[str], message: str, cli: Cli) -> None:

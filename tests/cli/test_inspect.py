@@ -98,11 +98,11 @@ def test_a_truncated_input_is_reported_on_stderr(small_run: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "expected an input, got none"),
-        ([QUESTION, "--layers", "3"], "layers L3: not in the model (expected some of L1, L2)"),
+        ([], "expected one or more inputs, got none"),
+        ([QUESTION, "--layers", "3"], "layers L3: not in the model (expected one of L1, L2)"),
         (
             [QUESTION, "--heads", "3,5"],
-            "heads H3: not in the model (expected some of L1.H1, L1.H2",
+            "heads H3: not in the model (expected one of L1.H1, L1.H2",
         ),
         ([QUESTION, "--heads", "0"], "--heads: expected a number from 1"),
         ([QUESTION, "--layers", "1-2"], "--layers: expected a number from 1"),
@@ -125,7 +125,7 @@ def test_other_files_are_not_overwritten(small_run: Path, tmp_path: Path, cli: C
     there.parent.mkdir()
     there.write_text("mine", encoding="utf-8")
     printed = cli("inspect", small_run, QUESTION, "--out", tmp_path, "--save", code=2)
-    assert "which is not a recording" in printed.err
+    assert "which is not part of a recording" in printed.err
     assert there.read_text(encoding="utf-8") == "mine"
 
 

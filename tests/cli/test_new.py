@@ -13,7 +13,7 @@ import pytest
 from command_line import Cli, sets
 from harken import config
 from harken.cli.main import main
-from harken.recipe import TASKS, Recipe, load_recipe
+from harken.recipe import TASKS, load_recipe, recipe_type
 from harken.synthetic.recordings import write_wav
 from harken.tasks.transcribe_predictor import TranscribeRecipe
 from small_files import FILES, SMALL, sentence, write_files
@@ -92,7 +92,7 @@ def test_a_recipe_differs_from_the_defaults_only_where_the_data_decide(
     assert main(["new", task, *files]) == 0
     recipe = flat(load_recipe(desk / "recipe.toml"))
     bare = f'task = "{task}"\n[data]\ntrain = "{files[0]}"\n'
-    default = flat(config.loads(Recipe, bare, base=desk))
+    default = flat(config.loads(recipe_type(), bare, base=desk))
     differing = {key for key, value in recipe.items() if default.get(key) != value}
     assert {key for key in differing if not key.endswith("evaluate_every")} <= chosen
     assert any(key.endswith("evaluate_every") for key in differing)
@@ -165,22 +165,25 @@ def test_the_language_of_a_translation_is_in_its_name(
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        ("answer texts.txt", "expected 2 or 3 or 4 files, got 1; call `harken new answer texts"),
+        ("answer texts.txt", "expected 2, 3 or 4 files, got 1; run `harken new answer texts"),
         ("tag", " or ".join(f"`harken new tag {call}`" for call in TASKS["tag"].layout.calls)),
         ("tga x", "; did you mean 'tag'?"),
         ("answer bad-byte.txt train.tsv", "bad-byte.txt:24: invalid byte 0xe9"),
         ("lm text.txt --out mine.toml", "the file exists already"),
-        ("tag train.conllu dev.conllu test.conllu text.txt", "expected 1 or 2 or 3 files, got 4"),
+        ("tag train.conllu dev.conllu test.conllu text.txt", "expected 1, 2 or 3 files, got 4"),
         ("tag train.conllu dev.conllu --dev 0.1", "got both (dev.conllu)"),
-        ("lm -", "-: expected a file that the recipe can name, got stdin"),
+        ("lm -", "-: expected a file, got stdin"),
         ("lm txet.txt", "txet.txt: file not found (expected a text file); did you mean"),
         ("tag text.txt", "text.txt:1: expected 10 tab-separated columns"),
         ("answer questions.tsv texts.txt", "texts.txt:1: expected question"),
-        ("lm empty.txt", "empty.txt: the file is empty"),
+        ("lm empty.txt", "empty.txt: the file has no text"),
         ("fill one.txt", "got 1; add examples"),
         ("lm text.txt test.conllu/x", "test.conllu/x"),
-        ("tag labels.tsv", "labels.tsv: the first column has whole sentences ('they duck and"),
-        ("tag labels.tsv labels.tsv", "labels.tsv: the first column has whole sentences"),
+        (
+            "tag labels.tsv",
+            "labels.tsv: expected one word per line, got texts such as 'they duck and",
+        ),
+        ("tag labels.tsv labels.tsv", "labels.tsv: expected one word per line"),
         ("tag words.tsv", "words.tsv: no blank lines between sentences"),
         ("tag train.conllu words.tsv", "the file is one sentence of 600 words"),
         ("translate labels.tsv", "labels.tsv: expected translations, got labels (2 "),

@@ -34,7 +34,7 @@ def printed(
         monkeypatch.delenv("COLUMNS", raising=False)
     else:
         monkeypatch.setenv("COLUMNS", str(columns))
-    output.table(**given)
+    output.print_table(**given)
     return re.sub("\x1b\\[[0-9]*m", "", screen.getvalue())  # bold headers
 
 
@@ -119,5 +119,5 @@ def test_a_result_is_exact_in_a_pipe_and_harmless_on_a_screen(
 ) -> None:
     screen = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stdout", screen)
-    output.result("a\x1bb\tc")
+    output.print_result("a\x1bb\tc")
     assert screen.getvalue() == shown

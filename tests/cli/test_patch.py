@@ -37,7 +37,7 @@ def test_shares_are_those_of_the_python_api(small_run: Path, cli: Cli) -> None:
 
 
 def test_layers_as_a_table(small_run: Path, cli: Cli) -> None:
-    printed = cli("patch", small_run, CLEAN, CORRUPTED, "--what", "layers")
+    printed = cli("patch", small_run, CLEAN, CORRUPTED, "--parts", "layers")
     labels = [line.split()[0] for line in printed.out.splitlines() if "%" in line]
     assert sorted(labels) == ["L1", "L2"]
     assert "clean (predicts" in printed.err
@@ -47,5 +47,5 @@ def test_other_lengths_and_other_models_are_errors(
     small_run: Path, untrained_run: Callable[[str], Path], cli: Cli
 ) -> None:
     longer = CLEAN + " Or when?"
-    assert "expected as many tokens as" in cli.error("patch", small_run, CLEAN, longer)
+    assert "tokens, as in" in cli.error("patch", small_run, CLEAN, longer)
     assert "the model has no attention" in cli.error("patch", untrained_run("tag"), "a", "b")

@@ -50,7 +50,7 @@ def test_every_option_of_scenes(tmp_path: Path, cli: Cli) -> None:
     [
         (("--scenes", "2"), "harken: data scenes: scenes must be from 3 to 100000, got 2"),
         (("--size", "7"), "size must be from 32 to 512, got 7"),
-        (("--max-shapes", "9"), "maximum <= 4"),
+        (("--max-shapes", "9"), "max_shapes <= 4"),
     ],
 )
 def test_values_out_of_range(

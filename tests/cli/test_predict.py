@@ -220,8 +220,8 @@ def test_a_sample_depends_on_the_seed_and_the_number_of_its_line(
         ("--nbest 0", "--nbest: expected a number at least 1"),
         ("--nbest 2000", "--nbest: expected a number at least 1 and at most 1024"),
         ("--beam 2 --nbest 3", "--beam: expected 3 or more for --nbest 3, got 2"),
-        ("--beam 2 --temperature 0.5", "beam search does not sample"),
-        ("--top-k 5", "give a temperature too"),
+        ("--beam 2 --temperature 0.5", "beam and temperature exclude each other"),
+        ("--top-k 5", "need a temperature"),
         ("--top-p 0", "--top-p: expected a number above 0.0 and at most 1.0"),
         ("--temperature 0", "--temperature: expected a number above 0.0"),
         ("--temperature nan", "--temperature: expected a number above 0.0"),
@@ -306,7 +306,7 @@ def test_json_contains_withheld_outputs(predict: Predict) -> None:
         (
             "--max-error 0.05",
             "--max-error 0.05: the 100 dev examples do not support this error rate at any "
-            "confidence; allow 0.06, or add dev examples",
+            "confidence; use --max-error 0.06, or add dev examples",
         ),
     ],
 )
@@ -324,7 +324,7 @@ def test_max_error_uses_the_dev_examples(
     assert "the 20 dev examples do not support this error rate" in message
     monkeypatch.setattr(AnswerTask, "target", Task.target)
     message = cli.error("predict", small_run, "--max-error", 0.1)
-    assert "--max-error: expected a run whose outputs are right or wrong as a whole" in message
+    assert "--max-error: expected a task with one correct output per input" in message
 
 
 # Input.

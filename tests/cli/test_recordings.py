@@ -81,13 +81,13 @@ def test_synthetic_speech(tmp_path: Path, cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--pattern", PATTERN, "--test", "*.flac"), "none of 18 recordings is for test"),
-        (("--pattern", PATTERN, "--test", "*"), "none of 18 recordings is for train"),
+        (("--pattern", PATTERN, "--test", "*.flac"), "no recording in the test split (of 18)"),
+        (("--pattern", PATTERN, "--test", "*"), "no recording in the train split (of 18)"),
         (
             ("--pattern", PATTERN, "--words", "1"),
             "--words: expected pairs such as 1=yes,0=no, got '1'",
         ),
-        (("--words", "1=one"), "need --pattern"),
+        (("--words", "1=one"), "require --pattern"),
         ((), "expected a folder of Kaldi"),
     ],
 )

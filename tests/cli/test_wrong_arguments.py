@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from command_line import Cli
-from harken.cli.data import GENERATED, parser_of
-from harken.cli.main import GROUPS, parser
+from harken.cli.data import GENERATORS, build_data_parser
+from harken.cli.main import GROUPS, build_parser
 from harken.corpora.catalog import CATALOG
 from harken.recipe import TASKS
 
@@ -201,7 +201,7 @@ def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.
 
 
 def test_every_option_says_what_it_does() -> None:
-    parsers = [parser(), *(parser_of(name) for name in (*GENERATED, *CATALOG))]
+    parsers = [build_parser(), *(build_data_parser(name) for name in (*GENERATORS, *CATALOG))]
     own = [
         (command, action.dest, action.help or "")
         for top in parsers

@@ -207,9 +207,9 @@ def test_bounds_at_the_edge(limit: str, accepted: list[float]) -> None:
 
 def test_errors_of_a_config_name_the_overrides_in_its_table() -> None:
     assert error_of(DATA + "\n[model]\nlayers = 2", "seed=1", "model.width=5") == (
-        "recipe.toml:4: model: width 5 is odd; change [model] or override model.width=5"
+        "recipe.toml:4: model: width 5 is odd; change [model] or the override model.width=5"
     )
     assert error_of("", "data.dev=0.5", kind=Outer) == (
-        "recipe.toml:1: half is not enough; change the recipe or override data.dev=0.5"
+        "recipe.toml:1: half is not enough; change the recipe or the override data.dev=0.5"
     )
     assert error_of(DATA, "model.width=666") == "an error of the config; its fix"

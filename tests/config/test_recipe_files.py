@@ -74,15 +74,17 @@ DEEP = ".".join("a" * 30_000)
     "text",
     [
         "a = " + "[" * 9999,
-        DEEP + " = 1",
-        f"[{DEEP}]",
-        f"x = {{ {DEEP} = 1 }}",
         "\n".join(".".join("a" * 400) + f"{number} = 1" for number in range(80)),
         "x = " + "{ a = " * 40 + "1" + " }" * 40,
     ],
 )
 def test_deep_nesting_is_refused_before_it_costs_time(text: str) -> None:
     assert "recipe.toml: tables or arrays are nested too deeply" in error_of(text)
+
+
+@pytest.mark.parametrize("text", [DEEP + " = 1", f"[{DEEP}]", f"x = {{ {DEEP} = 1 }}"])
+def test_many_dots_in_a_line_are_refused_before_they_cost_time(text: str) -> None:
+    assert "recipe.toml:2: too many dots in a line (expected at most 500" in error_of("\n" + text)
 
 
 def test_deep_overrides() -> None:

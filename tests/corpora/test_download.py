@@ -19,13 +19,13 @@ from harken.corpora import download as module
 from harken.corpora.catalog import Corpus, Item, License, Packing
 from harken.corpora.download import (
     BadDownload,
+    DownloadProgress,
     Event,
-    Received,
     RetryPolicy,
-    Waiting,
-    address_of,
+    RetryScheduled,
     digest,
     download,
+    download_url,
     fetch,
     is_safe,
 )
@@ -55,7 +55,7 @@ def folder_digest() -> str:
 def item(stored: str, packing: Packing = "none") -> Item:
     archive = packing == "zip"
     return Item(
-        address=f"https://example.org/far/away/{stored}",
+        url=f"https://example.org/far/away/{stored}",
         stored=stored,
         sha256=folder_digest() if archive else hashlib.sha256(PLAIN).hexdigest(),
         bytes=sum(map(len, VOICES.values())) if archive else len(PLAIN),
@@ -65,7 +65,7 @@ def item(stored: str, packing: Packing = "none") -> Item:
 
 
 def corpus(*items: Item) -> Corpus:
-    free = License(name="free", address="https://example.org/license")
+    free = License(name="free", url="https://example.org/license")
     return Corpus(name="small", title="a test", license=free, page="https://a", items=items)
 
 
@@ -111,7 +111,7 @@ def test_each_packing(server: Loopback, tmp_path: Path) -> None:
     assert names(folder) == {"plain.txt", "text", "zips"}
     counts = [event.bytes for event in events if event.file == "plain.txt"]
     assert counts == sorted(set(counts)) and len(counts) > 1
-    assert Received("plain.txt", len(PLAIN), len(PLAIN)) in events
+    assert DownloadProgress("plain.txt", len(PLAIN), len(PLAIN)) in events
 
 
 def test_what_is_there_is_not_downloaded_again(server: Loopback, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_something_else_there_is_left_alone(server: Loopback, tmp_path: Path, st
     mine = path / "mine" if path.is_dir() else path
     mine.write_text("my own work")
     server.asked.clear()
-    with pytest.raises(UserError, match=rf"{stored}: has other contents \(expected sha256"):
+    with pytest.raises(UserError, match=rf"{stored}: different contents \(expected sha256"):
         get(server, tmp_path)
     assert mine.read_text() == "my own work"
     assert server.asked == []
@@ -151,7 +151,7 @@ def test_a_damaged_archive_leaves_nothing(server: Loopback, tmp_path: Path, numb
     path = f"/mirror/small/{ALL.items[number].download_name}"
     whole = SERVED[path]
     server.files[path] = whole[:-40]
-    with pytest.raises(BadDownload, match="damaged archive"):
+    with pytest.raises(BadDownload, match="cannot unpack"):
         get(server, tmp_path, wanted)
     assert names(tmp_path) == set()
     for place in range(0, len(whole), max(1, len(whole) // 60)):
@@ -237,10 +237,10 @@ def test_a_failed_download_starts_again(
     server: Loopback, tmp_path: Path, tricks: list[Trick], why: str
 ) -> None:
     server.tricks = tricks
-    waits = [event for event in get(server, tmp_path, ONE) if isinstance(event, Waiting)]
+    waits = [event for event in get(server, tmp_path, ONE) if isinstance(event, RetryScheduled)]
     assert (tmp_path / "plain.txt").read_bytes() == PLAIN
     assert [wait.seconds for wait in waits] == [0.001, 0.002]  # each twice the one before
-    assert why in waits[0].why
+    assert why in waits[0].reason
 
 
 def test_what_the_server_asks_for_is_waited_for_within_bounds(
@@ -256,7 +256,7 @@ def test_what_the_server_asks_for_is_waited_for_within_bounds(
 
 def test_attempts_end(server: Loopback, tmp_path: Path) -> None:
     server.tricks = [Trick(status=503), Trick(cut=70_001), Trick(status=503)]
-    with pytest.raises(Failure, match=r"in 3 attempts \(the server answers 503 .*; run the") as no:
+    with pytest.raises(Failure, match=r"in 3 attempts \(the server returned 503 .*; run the") as no:
         get(server, tmp_path, ONE)
     assert no.value.exit_code == 1
     assert len(server.asked) == 3 and names(tmp_path) == set()
@@ -265,13 +265,15 @@ def test_attempts_end(server: Loopback, tmp_path: Path) -> None:
 def test_a_silent_server_is_asked_again(server: Loopback, tmp_path: Path) -> None:
     server.tricks = [Trick(silent=5.0)]
     events = get(server, tmp_path, ONE, RetryPolicy(timeout=0.2, pause=0.001))
-    assert [event.why for event in events if isinstance(event, Waiting)] == ["timeout"]
+    assert [event.reason for event in events if isinstance(event, RetryScheduled)] == ["timeout"]
 
 
 def test_nobody_there(tmp_path: Path) -> None:
     with loopback() as gone:
         pass
-    with pytest.raises(Failure, match=r"in 3 attempts \(no connection \(Connection refused\)\)"):
+    with pytest.raises(
+        Failure, match=r"in 3 attempts \(connection failed \(Connection refused\)\)"
+    ):
         get(gone, tmp_path, ONE)
 
 
@@ -349,20 +351,20 @@ UNSAFE = [
 ]
 
 
-@pytest.mark.parametrize("address", SAFE + UNSAFE)
-def test_only_https_and_this_machine_are_safe(address: str) -> None:
-    assert is_safe(address) == (address in SAFE)
+@pytest.mark.parametrize("url", SAFE + UNSAFE)
+def test_only_https_and_this_machine_are_safe(url: str) -> None:
+    assert is_safe(url) == (url in SAFE)
 
 
-def test_addresses(tmp_path: Path) -> None:
+def test_download_urls(tmp_path: Path) -> None:
     gz = ALL.items[1]
-    assert address_of(ALL, gz, None) == gz.address
+    assert download_url(ALL, gz, None) == gz.url
     for mirror in ("https://m/x/", "https://m/x"):
-        assert address_of(ALL, gz, mirror) == "https://m/x/small/text.gz"
+        assert download_url(ALL, gz, mirror) == "https://m/x/small/text.gz"
     with pytest.raises(UserError, match="mirror ftp://m: expected an https"):
         download(ALL, tmp_path / "new", mirror="ftp://m", retry=HASTY, report=print)
     assert names(tmp_path) == set()
-    with pytest.raises(Failure, match="expected https"):
+    with pytest.raises(Failure, match="expected an https URL"):
         fetch("http://example.org/f", io.BytesIO(), "f", 1, HASTY, print)
 
 

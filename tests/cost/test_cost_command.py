@@ -39,7 +39,7 @@ def test_formulas_of_a_gpt() -> None:
     formulas = {name: str(formula) for name, formula in count_formulas(step).items()}
     assert formulas["step"] == "72 B T J² L + 12 B T² J L + 6 B T J V"
     assert formulas["parameters"] == "12 J² L + 9 J L + J V + 130 J"
-    assert formulas["kept"] == "64 B T J L + 8 B T J + 24 B T L + 4 B T V + 17 B T + 8 T + 4"
+    assert formulas["saved_bytes"] == "64 B T J L + 8 B T J + 24 B T L + 4 B T V + 17 B T + 8 T + 4"
     depth = depth_formulas(step)["depth"]
     assert depth is not None and depth.growth("TJLV") == "O(L ln J + L ln T + ln V)"
 
@@ -53,7 +53,7 @@ def test_table(cli: Cli) -> None:
 
 def test_impossible_lengths(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     long = cli.error("cost", RECIPES / "lm.toml", "--length", 129)
-    assert "the model takes at most 128" in long
+    assert "expected at most 128 for this model" in long
     monkeypatch.setattr("harken.cost.trace.MAX_OPERATIONS", 50)
     traced = cli.error("cost", RECIPES / "lm.toml", *RECURRENT, "--length", 20)
     assert "too many to trace" in traced
@@ -77,7 +77,7 @@ def test_a_hugging_face_folder(cli: Cli, tmp_path: Path) -> None:
 
 def test_break_even_is_the_first_length() -> None:
     pairs = compare_costs(24, 2, 31, timed=False)
-    lengths = {(pair.measure, pair.one, pair.other): pair.length for pair in pairs}
+    lengths = {(pair.measure, pair.kind, pair.baseline): pair.length for pair in pairs}
     length = lengths["depth", "Transformer", "RNN"]
     assert length is not None and length > 1
     assert lengths["depth", "CNN", "Transformer"] == 1

@@ -21,13 +21,13 @@ from harken.cost.step import Cost, trace_step
 from harken.cost.workload import Workload, trace_workload, workload
 from harken.models.gpt import GPTConfig
 from harken.recipe import load_recipe
-from harken.tasks.lm import random_text
+from harken.tasks.lm import random_lm_batch
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
 CASES: dict[str, tuple[str, ...]] = {
     "answer": ("model.layers=2",),
-    "answer_sources": ("model.layers=2",),
+    "answer_cs224n": ("model.layers=2",),
     "caption": (),
     "fill": (),
     "lm": ("model.layers=3",),
@@ -47,7 +47,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "lm relative": ("model.layers=2", "model.position.kind=relative"),
     "lm concat": (
         "model.layers=2",
-        "model.position={kind='sinusoid',place='concat'}",
+        "model.position={kind='sinusoid',combine='concat'}",
         "model.tie_embeddings=false",
     ),
     "lm dropout": ("model.layers=2", "model.attention.dropout=0.1", "model.norm.kind=rms"),
@@ -118,7 +118,7 @@ def check_against_run(cost: Cost, model: nn.Module, forward: Callable[[], Tensor
     ahead, both = counted_products(forward)
     assert cost.forward == pytest.approx(ahead, rel=0.01)
     assert cost.step == pytest.approx(both, rel=0.03)  # an LSTM's first state needs no gradient
-    assert cost.kept == pytest.approx(footprint(forward).kept, rel=0.01)
+    assert cost.saved_bytes == pytest.approx(footprint(forward).saved_bytes, rel=0.01)
 
 
 VARIANTS = [pytest.param(name, marks=pytest.mark.slow) for name in list(CASES)[8:]]
@@ -176,14 +176,14 @@ def test_new_scores_are_traced() -> None:
     object.__setattr__(attention, "score", score)  # the union of scores is closed to tests
     config, plain = GPTConfig(width=32, layers=2), GPTConfig(width=32, layers=2)
     object.__setattr__(config, "attention", attention)
-    model, batch = config.build(53, 0), random_text(3, 11, 53)
+    model, batch = config.build(53, 0), random_lm_batch(3, 11, 53)
 
     def loss(traced: Any) -> Tensor:
         return batch.loss(traced, torch.device("cpu"))
 
     cost = trace_step(lambda _: config.build(53, 0), loss)
     check_against_run(cost, model, lambda: loss(model))
-    assert cost.kept > trace_step(lambda _: plain.build(53, 0), loss).kept
+    assert cost.saved_bytes > trace_step(lambda _: plain.build(53, 0), loss).saved_bytes
 
 
 def test_any_module() -> None:

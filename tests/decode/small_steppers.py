@@ -49,10 +49,13 @@ class Tables:
     def log_probs(self, scores: Tensor) -> Tensor:
         return log_probabilities(scores)
 
-    def reorder(self, state: TableState, rows: Tensor, *, same_prompts: bool) -> TableState:
+    def reorder(
+        self, state: TableState, rows: Tensor, *, beam: int, same_prompts: bool
+    ) -> TableState:
         prompt = state.prompt[rows]
+        assert (prompt.view(-1, beam) == prompt[::beam, None]).all(), "prompts are mixed"
         if same_prompts:
-            assert prompt.tolist() == state.prompt.tolist(), "a prompt moved"
+            assert torch.equal(prompt[::beam], state.prompt.unique_consecutive()), "a prompt moved"
         return TableState(prompt, state.code[rows])
 
     def log(self, prompt: int, prefix: tuple[int, ...], token: int) -> float:

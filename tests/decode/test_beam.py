@@ -6,7 +6,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_steppers import Tables, assert_equal_hypotheses, best_of, numbered, search_beam
-from torch import Tensor
 
 from harken.decode.stepper import TokenHypothesis
 
@@ -197,16 +196,16 @@ def test_nbest_above_the_beam_is_rejected() -> None:
 
 
 def test_reorder_within_a_prompt_is_announced() -> None:
-    """After the first step `same_prompts` is set, so a memory need not be copied."""
-    moves: list[tuple[int, bool]] = []
+    """If no prompt is done, `same_prompts` is set, so a memory need not be copied."""
+    moves: list[tuple[int, int, bool]] = []
 
     class Recording(Tables):
-        def reorder(self, state, rows: Tensor, *, same_prompts: bool):  # type: ignore[no-untyped-def]
-            moves.append((len(rows), same_prompts))
-            return super().reorder(state, rows, same_prompts=same_prompts)
+        def reorder(self, state, rows, *, beam, same_prompts):  # type: ignore[no-untyped-def]
+            moves.append((len(rows), beam, same_prompts))
+            return super().reorder(state, rows, beam=beam, same_prompts=same_prompts)
 
     tables = Recording(3, 11, 4, seed=1)
     tables.scores[:, :, 0] -= 30.0
     search_tables(tables, 5, 0, 1.0, 1)
-    assert moves == [(15, False), (15, True), (15, True)]
+    assert moves == [(15, 5, True)] * 3
     assert list(itertools.accumulate(tables.batch_sizes)) == [15, 30, 45]

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.decode.ctc import best_paths, blank_padding, collapse_path
+from harken.decode.ctc import best_paths, collapse_path, set_padding_to_blank
 from small_ctc import (
     collapse,
     every_path,
@@ -53,9 +53,9 @@ def test_padding_is_ignored(seed: int, lengths: list[int]) -> None:
         assert together[row].log_probability == pytest.approx(total, abs=1e-12)
 
 
-def test_blank_padding_changes_no_probability() -> None:
+def test_padding_changes_no_probability() -> None:
     logs = random_logs(1, 4, 3, seed=5)
-    whole = blank_padding(logs, torch.tensor([[True, True, False, False]]), blank=2)[0]
+    whole = set_padding_to_blank(logs, torch.tensor([[True, True, False, False]]), blank=2)[0]
     short, padded = every_text(logs[0, :2], 2), {}
     for path, log in every_path(whole):
         text = collapse(path, 2)
@@ -67,6 +67,6 @@ def test_blank_padding_changes_no_probability() -> None:
 
 def test_single_precision_is_converted() -> None:
     logs = random_logs(2, 5, 7, seed=0).float()
-    assert blank_padding(logs, torch.ones(2, 5).bool(), blank=0).dtype == torch.float64
+    assert set_padding_to_blank(logs, torch.ones(2, 5).bool(), blank=0).dtype == torch.float64
     (first, _) = best_paths(logs, torch.ones(2, 5).bool(), blank=0)
     assert first.log_probability == logs[0].max(dim=-1).values.double().sum().item()

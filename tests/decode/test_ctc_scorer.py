@@ -137,7 +137,7 @@ def test_reordered_rows_continue_as_alone() -> None:
     stepper = stepper_of(logs, 0, 0)
     _, state = stepper.prefill(*numbered(3))
     chosen = torch.tensor([2, 0, 1, 0, 2])
-    state = stepper.reorder(state, chosen, same_prompts=False)
+    state = stepper.reorder(state, chosen, beam=1, same_prompts=False)
     tokens = torch.tensor([1, 2, 3, 4, 3])
     scores, _ = stepper.step(tokens, state)
     for at, (row, token) in enumerate(zip(chosen.tolist(), tokens.tolist(), strict=True)):
@@ -168,5 +168,5 @@ def test_greedy_search_of_ctc_ends() -> None:
 
 
 def test_prompts_must_match_rows() -> None:
-    with pytest.raises(AssertionError, match="3 prompts to 2 rows"):
+    with pytest.raises(AssertionError, match="3 prompts for 2 rows"):
         stepper_of(random_logs(2, 3, 5, seed=0), 0, 0).prefill(*numbered(3))

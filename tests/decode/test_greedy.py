@@ -83,7 +83,7 @@ class Script:
         return log_probabilities(scores)
 
     def reorder(
-        self, state: tuple[Tensor, int], rows: Tensor, *, same_prompts: bool
+        self, state: tuple[Tensor, int], rows: Tensor, *, beam: int, same_prompts: bool
     ) -> tuple[Tensor, int]:
         return state[0][rows], state[1]
 

@@ -147,7 +147,7 @@ def test_unavailable_modes_are_rejected() -> None:
         "ctc",
         "attention",
     )
-    with pytest.raises(UserError, match="the model has no attention"):
+    with pytest.raises(UserError, match="does not support it"):
         decoding_mode(only_ctc, "attention")
     with pytest.raises(UserError, match="expected 'attention'"):
         decoding_mode(only_attention, "ctc")

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from small_steppers import Tables, numbered
 
-from harken.decode.sampling import greedy_search, pick, truncated_probs, uniform_numbers
+from harken.decode.sampling import greedy_search, sample_tokens, truncated_probs, uniform_numbers
 from harken.decode.search import SearchConfig, sample
 from harken.decode.stepper import TokenHypothesis
 
@@ -33,7 +33,7 @@ def drawn(
         torch.tensor(numbers)[:, None],
         torch.ones(len(numbers), 1).bool(),
         SearchConfig(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed),
-        keys=[(number, 3) for number in numbers],
+        sample_keys=[(number, 3) for number in numbers],
         end=END,
         max_tokens=tables.max_tokens,
         nbest=nbest,
@@ -130,7 +130,7 @@ def test_tiny_temperatures_do_not_underflow(temperature: float) -> None:
 @example([0.0, 0.5], 0.0)
 def test_picks_by_cumulative_probability(given_parts: list[float], uniform: float) -> None:
     rows = torch.tensor([given_parts], dtype=torch.float64)
-    chosen = int(pick(rows, torch.tensor([uniform], dtype=torch.float64)))
+    chosen = int(sample_tokens(rows, torch.tensor([uniform], dtype=torch.float64)))
     assert given_parts[chosen] > 0, "a token of probability 0 was picked"
     whole = math.fsum(given_parts)
     assert math.fsum(given_parts[:chosen]) <= uniform * whole * (1 + 1e-12)

@@ -1,4 +1,4 @@
-"""Copy, average, lookup and previous-match agree with their formulas."""
+"""Copy, average, lookup and induction agree with their formulas."""
 
 import math
 
@@ -10,22 +10,22 @@ from torch.testing import assert_close
 
 from harken.attention.sinusoids import Sinusoids
 from harken.design.content import (
-    MatchPlan,
+    InductionPlan,
     content_sharpness,
     copy_head,
-    lookup,
+    induction_heads,
+    induction_tokens,
+    lookup_head,
     lookup_norm,
     lookup_tokens,
-    matching_tokens,
-    previous_match,
 )
 from harken.design.designs import (
-    check,
     design_copy,
+    design_induction,
     design_lookup,
-    design_match,
+    measure_worst_query,
 )
-from harken.design.head import apply_heads, attention
+from harken.design.head import apply_heads, head_attention
 from harken.errors import UserError
 
 tolerances = st.sampled_from([0.3, 0.01, 1e-5])
@@ -41,7 +41,8 @@ def orthonormal(count: int, width: int) -> torch.Tensor:
 def test_copy_meets_its_tolerance_exactly(keys: int, tolerance: float, seed: int) -> None:
     index = seed % keys
     tokens = orthonormal(keys, 29)
-    weights = attention(copy_head(tokens, [index], tolerance), tokens, "bidirectional")[:, index]
+    head = copy_head(tokens, [index], tolerance)
+    weights = head_attention(head, tokens, "bidirectional")[:, index]
     exact = max(1 - tolerance, 1 / keys)  # with few keys, no sharpness is needed
     assert weights.tolist() == pytest.approx([exact] * keys, abs=1e-9)
 
@@ -50,7 +51,7 @@ def test_copy_meets_its_tolerance_exactly(keys: int, tolerance: float, seed: int
 @settings(max_examples=40)
 def test_average_gives_half_to_each(keys: int, tolerance: float) -> None:
     tokens = orthonormal(keys, 29)
-    weights = attention(copy_head(tokens, [2, 0], tolerance), tokens, "bidirectional")
+    weights = head_attention(copy_head(tokens, [2, 0], tolerance), tokens, "bidirectional")
     assert_close(weights[:, 0], weights[:, 2], rtol=0, atol=1e-12)
     shared = weights[:, [0, 2]].sum(dim=1)
     assert shared.tolist() == pytest.approx([max(1 - tolerance, 2 / keys)] * keys, abs=1e-9)
@@ -60,7 +61,7 @@ def test_lookup_is_that_of_the_document() -> None:
     """Compare V, K and Q as printed, with u of norm beta."""
     directions, beta = orthonormal(4, 7), lookup_norm(0.001)
     a, b, c, d = directions * beta
-    head, tokens = lookup(directions), lookup_tokens(directions, beta)
+    head, tokens = lookup_head(directions), lookup_tokens(directions, beta)
     assert_close(head.values, (torch.outer(b, b) - torch.outer(c, c)) / beta**2)
     assert_close(head.queries, (torch.outer(d, a) + torch.outer(c, d)) / beta**2)
     output = apply_heads([head], tokens, "bidirectional") - tokens
@@ -69,7 +70,8 @@ def test_lookup_is_that_of_the_document() -> None:
     # The two other keys have weight e^0, the right one e^(beta^2).
     right = math.exp(beta**2) / (math.exp(beta**2) + 2)
     assert right == pytest.approx(0.999, abs=1e-12)
-    assert float(attention(head, tokens, "bidirectional")[0, 2]) == pytest.approx(right, abs=1e-12)
+    weights = head_attention(head, tokens, "bidirectional")
+    assert float(weights[0, 2]) == pytest.approx(right, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_lookup_is_that_of_the_document() -> None:
     ],
 )
 def test_checks_meet_predictions(designed) -> None:
-    measured, _ = check(designed)
+    measured, _ = measure_worst_query(designed)
     assert measured == pytest.approx(designed.predicted, abs=1e-12)
     assert measured >= 0.99 - 1e-12
 
@@ -95,13 +97,13 @@ def reference_matches(symbols: list[int]) -> list[list[bool]]:
 
 @given(st.integers(2, 13), st.integers(5, 71), tolerances, st.integers(0, 10**6))
 @settings(max_examples=30)
-def test_previous_match_is_above_its_bound(
+def test_induction_is_above_its_bound(
     symbols: int, length: int, tolerance: float, seed: int
 ) -> None:
-    plan = MatchPlan(
-        basis=Sinusoids(width=38), symbols=symbols + 1, length=length, tolerance=tolerance
+    plan = InductionPlan(
+        basis=Sinusoids(width=38), vocabulary=symbols + 1, length=length, tolerance=tolerance
     )
-    designed = design_match(plan, seed)
+    designed = design_induction(plan, seed)
     text = designed.tokens[:, : symbols + 1].argmax(dim=1)
     right = torch.tensor(reference_matches(text.tolist()))
     assert torch.equal(designed.targets, right)
@@ -110,26 +112,26 @@ def test_previous_match_is_above_its_bound(
     assert all(share >= designed.predicted - 1e-9 for share in on_targets.tolist())
 
 
-def test_previous_match_outputs_the_next_symbol() -> None:
-    plan = MatchPlan(basis=Sinusoids(width=22), symbols=7, length=11, tolerance=0.001)
+def test_induction_outputs_the_next_symbol() -> None:
+    plan = InductionPlan(basis=Sinusoids(width=22), vocabulary=7, length=11, tolerance=0.001)
     text = torch.tensor([0, 3, 5, 2, 6, 1, 3])
-    tokens = matching_tokens(plan, text)
-    output = apply_heads(previous_match(plan), tokens) - tokens
+    tokens = induction_tokens(plan, text)
+    output = apply_heads(induction_heads(plan), tokens) - tokens
     assert int(output[-1, :7].argmax()) == 5
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: content_sharpness(0, 1, 0.1), "1 keys at least"),
+        (lambda: content_sharpness(target_keys=1, wrong_keys=-1, tolerance=0.1), "at least 1 keys"),
         (lambda: copy_head(torch.ones(2, 3, dtype=torch.float64), [0], 0.1), "not orthonormal"),
         (lambda: copy_head(orthonormal(3, 5), [3], 0.1), "expected 0 to 2"),
         (lambda: copy_head(orthonormal(3, 5), [1, 1], 0.1), "twice"),
         (
-            lambda: MatchPlan(basis=Sinusoids(width=6), symbols=3, length=5, tolerance=0.5),
+            lambda: InductionPlan(basis=Sinusoids(width=6), vocabulary=3, length=5, tolerance=0.5),
             "0.5",
         ),
-        (lambda: MatchPlan(basis=Sinusoids(width=6), symbols=1, length=5), "1 symbols"),
+        (lambda: InductionPlan(basis=Sinusoids(width=6), vocabulary=1, length=5), "got 1"),
     ],
 )
 def test_invalid_designs(make, message: str) -> None:
@@ -138,6 +140,6 @@ def test_invalid_designs(make, message: str) -> None:
 
 
 def test_text_without_target_keys_is_rejected() -> None:
-    designed = design_match(MatchPlan(basis=Sinusoids(width=22), symbols=401, length=2))
+    designed = design_induction(InductionPlan(basis=Sinusoids(width=22), vocabulary=401, length=2))
     with pytest.raises(UserError, match="no query has a target key"):
-        check(designed)
+        measure_worst_query(designed)

@@ -18,7 +18,7 @@ from harken.attention.scores import (
     SynthesizerConfig,
 )
 from harken.attention.sinusoids import Sinusoids
-from harken.design.head import attention
+from harken.design.head import head_attention
 from harken.design.install import (
     InitHeadConfig,
     design_head,
@@ -68,7 +68,7 @@ def to_right(weights: torch.Tensor, offset: int = OFFSET) -> float:
 @pytest.mark.parametrize("score", [ScaledConfig(), MergedConfig()], ids=lambda config: config.kind)
 @pytest.mark.parametrize(
     "position",
-    [SinusoidConfig(), SinusoidConfig(place="concat"), FourierConfig()],
+    [SinusoidConfig(), SinusoidConfig(combine="concat"), FourierConfig()],
     ids=["added", "concatenated", "fourier"],
 )
 def test_shift_with_contents_and_norms(position, score, norm: str) -> None:
@@ -78,7 +78,7 @@ def test_shift_with_contents_and_norms(position, score, norm: str) -> None:
     assert to_right(recorded_attention(model, 1, 2)) > 0.98
     assert to_right(recorded_attention(model, 1, 1)) < 0.2
     site = sites(model)[0]
-    assert to_right(attention(design_head(site, SHIFT), site.normed_positions())) >= 0.99
+    assert to_right(head_attention(design_head(site, SHIFT), site.normed_positions())) >= 0.99
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
@@ -109,7 +109,7 @@ def test_band_is_as_wide_after_an_rms_norm() -> None:
 
 
 def _row(head) -> torch.Tensor:
-    return attention(head, Sinusoids(width=48).vectors(LENGTH))[-1]
+    return head_attention(head, Sinusoids(width=48).vectors(LENGTH))[-1]
 
 
 def test_frozen_head_is_restored() -> None:
@@ -142,9 +142,9 @@ def test_frozen_head_can_be_changed_in_eval_mode() -> None:
     ("position", "message"),
     [
         (LearnedConfig(), "learned vectors"),
-        (NoPositionConfig(), "nothing"),
+        (NoPositionConfig(), "got none"),
         (AlibiConfig(), "fixed bias"),
-        (RelativeConfig(), "one table for all layers"),
+        (RelativeConfig(), "all layers share"),
     ],
 )
 def test_positions_without_sinusoids_are_rejected(position, message: str) -> None:
@@ -155,7 +155,7 @@ def test_positions_without_sinusoids_are_rejected(position, message: str) -> Non
 def test_other_rejected_heads() -> None:
     with pytest.raises(UserError, match="expected 1 to 2"):
         init_heads(sites(model_of()), [InitHeadConfig(layer=3)])
-    with pytest.raises(UserError, match="head 4 is not in layer 1"):
+    with pytest.raises(UserError, match="no head 4 in layer 1"):
         init_heads(sites(model_of()), [InitHeadConfig(head=4)])
     with pytest.raises(UserError, match="inside a tanh"):
         init_heads(sites(model_of(score=AdditiveConfig())), [SHIFT])

@@ -19,9 +19,9 @@ from harken.attention.scores import (
 )
 from harken.attention.sinusoids import Sinusoids
 from harken.design.content import copy_head
-from harken.design.head import Subspaces, attention, concatenated_subspaces
-from harken.design.install import install, install_offset
-from harken.design.shift import ShiftPlan, rotary_shift, shift
+from harken.design.head import Subspaces, concatenated_subspaces, head_attention
+from harken.design.install import install, install_synthesizer_shift
+from harken.design.shift import ShiftPlan, rotary_shift_head, shift_head
 from harken.errors import UserError
 
 LENGTH, WIDTH, HEADS, OFFSET = 19, 22, 3, 4
@@ -66,7 +66,7 @@ def test_a_shift_in_a_layer(score, bias: bool, position) -> None:
     basis = PLAN.basis
     if position.kind == "fourier":
         basis = Sinusoids(kind="fourier", width=WIDTH, span=LENGTH)
-    head = shift(ShiftPlan(basis=basis, offset=OFFSET, length=LENGTH, key_width=14))
+    head = shift_head(ShiftPlan(basis=basis, offset=OFFSET, length=LENGTH, key_width=14))
     position_module = position_of(position)
     tokens = position_module.embed(
         torch.zeros(1, LENGTH, WIDTH).double(), torch.arange(LENGTH)[None, :, None]
@@ -77,7 +77,7 @@ def test_a_shift_in_a_layer(score, bias: bool, position) -> None:
     assert to_right(before[:, 1]) < 0.5
     assert to_right(after[:, 1]) >= 0.99 - 1e-4  # models compute sinusoids in float32
     torch.testing.assert_close(after[:, [0, 2]], before[:, [0, 2]])
-    expected = attention(head, basis.vectors(LENGTH))
+    expected = head_attention(head, basis.vectors(LENGTH))
     torch.testing.assert_close(after[0, 1], expected, rtol=0, atol=1e-4)
 
 
@@ -85,8 +85,8 @@ def test_a_shift_in_a_layer(score, bias: bool, position) -> None:
 def test_concatenated_positions_are_independent_of_contents() -> None:
     layer = layer_of(ScaledConfig(), width=2 * WIDTH, key_width=14)
     subspaces = Subspaces(width=2 * WIDTH, content=range(WIDTH), position=range(WIDTH, 2 * WIDTH))
-    position_module = position_of(SinusoidConfig(place="concat"))
-    install(shift(PLAN, subspaces), layer, 0)
+    position_module = position_of(SinusoidConfig(combine="concat"))
+    install(shift_head(PLAN, subspaces), layer, 0)
     contents = 7 * torch.randn(2, LENGTH, WIDTH).double()
     tokens = position_module.embed(contents, torch.arange(LENGTH)[None, :, None])
     assert to_right(weights_of(layer, tokens, position_module)[:, 0]) >= 0.99 - 1e-4
@@ -98,7 +98,7 @@ def test_rotary_needs_only_constants(offset: int) -> None:
     plan = ShiftPlan(basis=Sinusoids(width=14), offset=offset, length=LENGTH)
     layer = layer_of(ScaledConfig(), key_width=14, bias=True)
     position_module = position_of(RotaryConfig())
-    install(rotary_shift(plan, WIDTH), layer, 1)
+    install(rotary_shift_head(plan, WIDTH), layer, 1)
     tokens = torch.randn(2, LENGTH, WIDTH).double()
     assert to_right(weights_of(layer, tokens, position_module)[:, 1], offset) >= 0.99 - 1e-4
 
@@ -107,7 +107,7 @@ def test_rotary_needs_only_constants(offset: int) -> None:
 @torch.no_grad()
 def test_a_random_synthesizer_holds_a_shift(position) -> None:
     layer = layer_of(SynthesizerConfig(form="random"))
-    install_offset(layer, 1, OFFSET, 0.01)
+    install_synthesizer_shift(layer, 1, OFFSET, 0.01)
     position_module = position_of(position or SinusoidConfig())
     weights = weights_of(layer, torch.randn(2, LENGTH, WIDTH).double(), position_module)
     assert to_right(weights[:, 1]) >= 0.99 - 1e-4 or position is not None
@@ -118,11 +118,11 @@ def test_a_random_synthesizer_holds_a_shift(position) -> None:
 
 @torch.no_grad()
 def test_head_with_values_copies_contents() -> None:
-    subspaces = concatenated_subspaces(content=5, position=WIDTH, scratch=5)
+    subspaces = concatenated_subspaces(5, WIDTH, 5)
     plan = ShiftPlan(basis=Sinusoids(width=WIDTH), offset=2, length=LENGTH, tolerance=1e-4)
     config = MultiHeadConfig(heads=1, head_width=7, key_width=WIDTH, bias=True)
     layer = config.build(32, LENGTH).double()
-    install(shift(plan, subspaces), layer, 0)
+    install(shift_head(plan, subspaces), layer, 0)
     layer.out_proj.bias.zero_()
     tokens = torch.randn(1, LENGTH, 32).double()
     tokens[..., 5:27] = plan.basis.vectors(LENGTH)
@@ -135,7 +135,7 @@ def test_head_with_values_copies_contents() -> None:
 
 def test_frozen_weights_get_no_gradient_and_others_do() -> None:
     layer = layer_of(ScaledConfig(), key_width=17)
-    install(shift(PLAN), layer, 1, frozen=True)
+    install(shift_head(PLAN), layer, 1, frozen=True)
     positions = torch.arange(LENGTH)[None]
     tokens = torch.randn(2, LENGTH, WIDTH).double()
     context = attention_context(position_of(SinusoidConfig()), CAUSAL, positions, positions)
@@ -153,19 +153,19 @@ def test_frozen_weights_get_no_gradient_and_others_do() -> None:
         (SynthesizerConfig(), {}, "does not compare queries with keys"),
         (TransformerXLConfig(), {"key_width": 17}, "distances"),
         (ScaledConfig(), {"key_width": 13}, "key width 14"),
-        (ScaledConfig(), {"key_width": 17, "kv_heads": 1}, "share"),
+        (ScaledConfig(), {"key_width": 17, "kv_heads": 1}, "expected 3 kv_heads"),
     ],
 )
 def test_incompatible_layers_are_unchanged(score, choices: dict, message: str) -> None:
     layer = layer_of(score, **choices)
     before = {name: weight.clone() for name, weight in layer.state_dict().items()}
     with pytest.raises(UserError, match=message):
-        install(shift(PLAN), layer, 1)
+        install(shift_head(PLAN), layer, 1)
     assert all(torch.equal(before[name], weight) for name, weight in layer.state_dict().items())
 
 
 def test_other_incompatible_layers() -> None:
-    head = shift(PLAN)
+    head = shift_head(PLAN)
     with pytest.raises(UserError, match="expected 0 to 2"):
         install(head, layer_of(ScaledConfig(), key_width=17), 3)
     with pytest.raises(UserError, match="width 22"):
@@ -176,4 +176,4 @@ def test_other_incompatible_layers() -> None:
     with pytest.raises(UserError, match="'merged' has none"):
         install(constant, layer_of(MergedConfig()), 0)
     with pytest.raises(UserError, match="random synthesizer"):
-        install_offset(layer_of(ScaledConfig(), key_width=17), 0, 1, 0.1)
+        install_synthesizer_shift(layer_of(ScaledConfig(), key_width=17), 0, 1, 0.1)

@@ -9,17 +9,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from harken.attention.sinusoids import Sinusoids
-from harken.design.designs import check, design_shift
-from harken.design.head import attention, shared_subspaces
+from harken.design.designs import design_shift, measure_worst_query
+from harken.design.head import head_attention, shared_subspaces
 from harken.design.shift import (
     ShiftPlan,
+    choose_sharpness,
     largest_length,
     max_sharpness,
     required_sharpness,
     rotation_head,
-    sharpen,
-    shift,
-    solve,
+    shift_head,
+    solve_shift,
 )
 from harken.errors import UserError
 
@@ -64,14 +64,15 @@ def reference_attention(plan: ShiftPlan, sharpness: float, pairs: tuple[int, ...
 @settings(max_examples=120)
 def test_solved_plans_meet_the_tolerance_and_rejected_ones_cannot(plan: ShiftPlan) -> None:
     try:
-        solution = solve(plan)
+        solution = solve_shift(plan)
     except UserError as error:
         sharpness = max_sharpness(float(plan.pair_count), plan.precision)
         # As sharp as the precision allows, and still some query misses the tolerance.
-        assert reference_attention(plan, sharpness, sharpen(plan).pairs) < 1 - plan.tolerance
+        pairs = choose_sharpness(plan).pairs
+        assert reference_attention(plan, sharpness, pairs) < 1 - plan.tolerance
         reach = largest_length(plan, max_length=plan.length)
         assert reach is None or reach < plan.length
-        assert (f"texts of {reach} at most" if reach else "no text") in str(error)
+        assert (f"texts of at most {reach}" if reach else "no text") in str(error)
         return
     assert len(solution.pairs) == plan.pair_count
     measured = reference_attention(plan, solution.sharpness, solution.pairs)
@@ -82,8 +83,8 @@ def test_solved_plans_meet_the_tolerance_and_rejected_ones_cannot(plan: ShiftPla
 @given(plans())
 @settings(max_examples=60)
 def test_largest_attention_is_at_the_offset(plan: ShiftPlan) -> None:
-    assume(sharpen(plan).is_feasible)
-    weights = attention(shift(plan), plan.basis.vectors(plan.length), plan.mask_kind)
+    assume(choose_sharpness(plan).is_feasible)
+    weights = head_attention(shift_head(plan), plan.basis.vectors(plan.length), plan.mask_kind)
     queries = torch.arange(plan.offset, plan.length)
     assert weights[plan.offset :].argmax(dim=-1).tolist() == (queries - plan.offset).tolist()
 
@@ -91,9 +92,9 @@ def test_largest_attention_is_at_the_offset(plan: ShiftPlan) -> None:
 def test_transposed_matrix_attends_ahead() -> None:
     """A is key-first; used query-first, it shifts by minus the offset."""
     plan = ShiftPlan(basis=Sinusoids(width=38), offset=5, length=41, mask_kind="bidirectional")
-    head = shift(plan)
+    head = shift_head(plan)
     swapped = replace(head, queries=head.keys, keys=head.queries)
-    weights = attention(swapped, plan.basis.vectors(41), "bidirectional")
+    weights = head_attention(swapped, plan.basis.vectors(41), "bidirectional")
     assert weights[:36].argmax(dim=-1).tolist() == list(range(5, 41))
 
 
@@ -101,7 +102,7 @@ def test_check_meets_the_prediction_at_every_length() -> None:
     plan = ShiftPlan(basis=Sinusoids(width=26), offset=3, length=89, key_width=10)
     for length in (4, 17, 89):
         designed = design_shift(replace(plan, length=length))
-        measured, query = check(designed)
+        measured, query = measure_worst_query(designed)
         assert measured == pytest.approx(designed.predicted, abs=1e-9)
         assert measured >= 0.99 and query >= 3
 
@@ -110,10 +111,10 @@ def test_largest_length_is_feasible_and_the_next_is_not() -> None:
     plan = ShiftPlan(basis=Sinusoids(width=64), offset=3, length=17, key_width=2)
     reach = largest_length(plan)
     assert reach is not None
-    assert sharpen(replace(plan, length=reach)).is_feasible
-    assert not sharpen(replace(plan, length=reach + 1)).is_feasible
-    with pytest.raises(UserError, match=f"texts of {reach} at most"):
-        solve(replace(plan, length=reach + 29))
+    assert choose_sharpness(replace(plan, length=reach)).is_feasible
+    assert not choose_sharpness(replace(plan, length=reach + 1)).is_feasible
+    with pytest.raises(UserError, match=f"texts of at most {reach}"):
+        solve_shift(replace(plan, length=reach + 29))
 
 
 def test_more_precision_allows_longer_texts() -> None:
@@ -128,7 +129,8 @@ def test_more_precision_allows_longer_texts() -> None:
 def test_sharpness_by_hand() -> None:
     """Epsilon of float32 is 2^-23, and 7 pairs score at most 7."""
     assert max_sharpness(7.0, torch.float32) == pytest.approx(math.log(2) * 2**23 / 7)
-    assert required_sharpness(9, 0.5, 0.1) == pytest.approx(2 * math.log(81))
+    sharpness = required_sharpness(wrong_keys=9, gap=0.5, tolerance=0.1)
+    assert sharpness == pytest.approx(2 * math.log(81))
 
 
 def test_a_fourier_basis_is_limited_by_its_span() -> None:
@@ -136,7 +138,7 @@ def test_a_fourier_basis_is_limited_by_its_span() -> None:
     plan = ShiftPlan(basis=basis, offset=2, length=47)
     assert largest_length(plan) == 47
     with pytest.raises(UserError, match="ambiguous"):
-        solve(replace(plan, length=48))
+        solve_shift(replace(plan, length=48))
     # After two spans every sinusoid repeats: no sharpness distinguishes the two keys.
     assert reference_attention(replace(plan, length=103), 1e4, tuple(range(11))) < 0.51
 

@@ -2,11 +2,13 @@
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.encode.stream import StreamEncoder, split_chunks
+from harken.encode import stream
+from harken.encode.stream import StreamEncoder, split_blocks, split_chunks, split_pieces
 from harken.encode.subwords import (
     BytePairConfig,
     CharactersConfig,
@@ -15,6 +17,7 @@ from harken.encode.subwords import (
     WordsConfig,
 )
 from harken.encode.vocabulary import END, SPECIAL, Vocabulary
+from harken.formats.corpus import Documents, TextBlock
 
 SAMPLE = [
     "What's done, is done. It's 1606!\n\nMACBETH:\nTo-morrow, and to-morrow  and to-morrow,\n",
@@ -123,3 +126,59 @@ def test_any_prompt_can_be_encoded(kind: str, documents: str, text: str) -> None
     assert tokens[0] == stream.start
     assert len(tokens) > 1 or not text.strip()
     assert (tokens[1:] >= len(SPECIAL)).all()
+
+
+def blocks_of(text: str, sizes: list[int]) -> list[TextBlock]:
+    """Cut a text into blocks of these sizes, in turn."""
+    blocks, start = [], 0
+    while start < len(text):
+        size = sizes[len(blocks) % len(sizes)]
+        blocks.append(TextBlock(text[start : start + size], start == 0))
+        start += size
+    return blocks
+
+
+spaced = st.text(alphabet="ab \n", min_size=1, max_size=90)
+
+
+@given(spaced, st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_chunks_of_blocks_equal_chunks_of_the_text(text: str, sizes: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "CHUNK_SIZE", 7)
+        chunks = list(split_blocks(blocks_of(text, sizes)))
+    assert [chunk.text for chunk in chunks] == split_chunks(text, 7)
+    assert [chunk.separator for chunk in chunks] == ["start"] + ["space"] * (len(chunks) - 1)
+
+
+@pytest.mark.parametrize("kind", [CharactersConfig(), BytePairConfig(vocab_size=270)])
+@pytest.mark.parametrize("documents", ["file", "lines"])
+def test_pieces_equal_the_whole_stream(
+    kind: TokenizerConfig, documents: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "CHUNK_SIZE", 7)
+    monkeypatch.setattr(stream, "PIECE_SIZE", 20)
+    text = "the king of the crown\nsleeps, and  the question dreams of the king"
+    encoder = StreamEncoder(kind.fit([text]), documents)
+    lines = text.split("\n")
+    whole = encoder.join(encoder.encode(lines if documents == "lines" else split_chunks(text, 7)))
+    if documents == "lines":
+        blocks = [TextBlock(line, True) for line in lines]
+    else:
+        blocks = blocks_of(text, [5])
+    pieces = list(split_pieces(blocks, documents))
+    assert len(pieces) > 1
+    tokens = np.concatenate([encoder.encode_piece(piece) for piece in pieces])
+    assert tokens.tolist() == whole.tolist()
+
+
+def test_several_texts_and_text_without_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MAX_CHUNK", 10)
+    texts = ["日本語\n日本語\n日本語", "日本語日本語日本語日本語"]
+    blocks = [block for text in texts for block in blocks_of(text, [4])]
+    encoder = StreamEncoder(CharactersConfig().fit(texts), "file")
+    (piece,) = split_pieces(blocks, "file")
+    assert {chunk.separator for chunk in piece} == {"start", ""}
+    assert max(len(chunk.text) for chunk in piece) <= 14
+    tokens = encoder.encode_piece(piece).tolist()
+    expected = [encoder.join(encoder.encode([text])).tolist() for text in texts]
+    assert tokens == expected[0] + expected[1]

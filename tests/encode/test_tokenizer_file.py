@@ -112,7 +112,7 @@ def test_a_panic_of_the_library_is_one_message(
 ) -> None:
     from harken.encode import tokenizer_file
 
-    monkeypatch.setattr(tokenizer_file, "_checked", lambda content: content)
+    monkeypatch.setattr(tokenizer_file, "_checked_content", lambda content: content)
     with pytest.raises(UserError, match="the tokenizer cannot be loaded"):
         load_tokenizer(saved(tmp_path, HOSTILE["merge prefix"]))
     capfd.readouterr()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.encode.vocabulary import PAD, UNKNOWN
-from harken.encode.words import MAX_END, WordVocabulary, WordVocabularyConfig
+from harken.encode.words import END_CHARACTERS, WordVocabulary, WordVocabularyConfig
 from harken.errors import Failure
 from harken.formats.examples import Sentence
 
@@ -50,7 +50,7 @@ def test_rows_of_frequent_words() -> None:
     words = fitted(least=4)
     assert sorted(words.rows) == ["the"]
     assert row(words, "bank") == UNKNOWN
-    assert words.known["bank"].occurrences == 3
+    assert words.statistics["bank"].occurrences == 3
     assert len(words) == 3
 
 
@@ -84,11 +84,14 @@ def test_unknown_characters() -> None:
 def test_the_ends_of_long_words_are_spelled() -> None:
     words = fitted()
     letter = words.characters
-    within, beyond = "b" * MAX_END + "a" * MAX_END, "b" * MAX_END + "nn" + "a" * MAX_END
-    expected = [letter["b"]] * MAX_END + [letter["a"]] * MAX_END
+    within, beyond = (
+        "b" * END_CHARACTERS + "a" * END_CHARACTERS,
+        "b" * END_CHARACTERS + "nn" + "a" * END_CHARACTERS,
+    )
+    expected = [letter["b"]] * END_CHARACTERS + [letter["a"]] * END_CHARACTERS
     for word in (within, beyond, beyond * 1000):
         assert words.encode([[word]]).spellings[0].tolist() == expected
-    assert len(words.encode([["b" * (2 * MAX_END + 1)]]).spellings[0]) == 2 * MAX_END
+    assert len(words.encode([["b" * (2 * END_CHARACTERS + 1)]]).spellings[0]) == 2 * END_CHARACTERS
 
 
 @given(st.lists(st.lists(st.text(min_size=1, max_size=9), max_size=5), max_size=4))
@@ -127,6 +130,7 @@ DAMAGED = {
     "null": "null",
     "no keys": "{}",
     "a count that is none": json.dumps({**STORED, "words": [["the", "4", "DET"]]}),
+    "a count that is too large": json.dumps({**STORED, "words": [["the", 2**41, "DET"]]}),
     "a count of 0": json.dumps({**STORED, "words": [["the", 0, "DET"]]}),
     "a row too short": json.dumps({**STORED, "words": [["the", 4]]}),
     "a tag that is none": json.dumps({**STORED, "words": [["the", 4, "ADJ"]]}),

@@ -276,7 +276,7 @@ def test_truncated_members(tmp_path: Path) -> None:
     path = tmp_path / "train.npz"
     whole = len(start) + 101 * 103 * 2
     path.write_bytes(with_size(npz_bytes(start + PIXELS.tobytes()), whole))
-    assert "damaged array" in refused(read_image_array, path).message
+    assert "the array cannot be read" in refused(read_image_array, path).message
 
 
 def test_members_with_more_data_than_stated(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_header_lengths_are_limited(tmp_path: Path, version: bytes) -> None:
     (tmp_path / "a.npz").write_bytes(npz_bytes(start + b" " * 10**7))
     for name in ("a.npy", "a.npz"):
         with limited_memory():
-            assert "damaged array" in refused(read_image_array, tmp_path / name).message
+            assert "the array cannot be read" in refused(read_image_array, tmp_path / name).message
 
 
 def test_other_compressions_and_encryption(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_truncated_files(tmp_path: Path, name: str) -> None:
     array.take(range(len(array)))
     for length in {*range(0, len(whole), 13), *range(len(whole) - 40, len(whole))}:
         path.write_bytes(whole[:length])
-        assert "damaged array" in refused(read, path).message
+        assert "the array cannot be read" in refused(read, path).message
 
 
 def test_a_list_of_too_many_members_is_not_read(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_a_list_of_too_many_members_is_not_read(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for number in range(20_000):
             archive.writestr(f"{number:030d}", b"")
-    assert "list of members is too long" in refused(read_image_array, path).message
+    assert "a central directory of" in refused(read_image_array, path).message
 
 
 def test_images_that_unpack_to_more_than_a_gibibyte_are_refused(tmp_path: Path) -> None:

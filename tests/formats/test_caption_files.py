@@ -68,8 +68,16 @@ def test_json_lines_with_rows(tmp_path: Path, lines: list[object], rows: list[in
         ('{"image": "a.png", "caption": "x", "caption": "y"}', '\'{"image"', "formats.md"),
         (IMAGE | {"capton": "x"}, "unknown key 'capton' (expected image", "mean 'caption'?"),
         (CAPTIONED | {"license": 1}, "unknown key 'license'", "remove it"),
-        (IMAGE | {"index": 3, "caption": "x"}, "'image' and 'index'", "remove one"),
-        (CAPTIONED | {"captions": ["y"]}, "'caption' and 'captions'", "remove one"),
+        (
+            IMAGE | {"index": 3, "caption": "x"},
+            "expected 'image' or 'index', got both",
+            "remove one",
+        ),
+        (
+            CAPTIONED | {"captions": ["y"]},
+            "expected 'caption' or 'captions', got both",
+            "remove one",
+        ),
         ({"image": "a.png"}, "expected a caption, got none", "write it"),
         (IMAGE | {"caption": None}, "expected a caption, got none", "write it"),
         (IMAGE | {"caption": " \t"}, "expected a caption, got none", "write it"),
@@ -81,10 +89,14 @@ def test_json_lines_with_rows(tmp_path: Path, lines: list[object], rows: list[in
         ({"image": 7, "caption": "x"}, "'image' (expected a text", "correct"),
         (IMAGE | {"caption": "\ud800"}, "expected Unicode text", "correct"),
         ({"image": "\udc80", "caption": "x"}, "", "rename the file"),
-        ({"index": 3, "caption": "x"}, "got one with 'index'", "two files"),
-        ({"caption": "x"}, "got one without an image", "two files"),
+        (
+            {"index": 3, "caption": "x"},
+            "this line has 'index', but the first line has 'image'",
+            "two files",
+        ),
+        ({"caption": "x"}, "this line has neither 'image' nor 'index', but the first", "two files"),
         (CAPTIONED | {"boxes_xywh": 3}, "'boxes_xywh' (expected", "correct"),
-        ('{"caption": "x", "index": ' + "9" * 5000 + "}", "a number of 5,000 digits", ""),
+        ('{"caption": "x", "index": ' + "9" * 5000 + "}", "an integer of more than 19 digits", ""),
     ],
     ids=lambda value: ascii(value)[:40],
 )
@@ -107,8 +119,8 @@ def test_invalid_indices(tmp_path: Path, index: str) -> None:
 @pytest.mark.parametrize(
     ("boxes", "found"),
     [
-        ("[]", "got 0 boxes and captions of [2] words"),
-        ("[[1, 2, 3, 4]]", "1 boxes and captions of [2] words"),
+        ("[]", "got 0 boxes for 2 words"),
+        ("[[1, 2, 3, 4]]", "got 1 boxes for 2 words"),
         *(
             (f"[[1, 2, 3, 4], {box}]", "wrong value of 'boxes_xywh' (expected four finite numbers")
             for box in ("[1, 2, 3]", "7", '[1, 2, 3, "4"]', "[true, 2, 3, 4]", "[1, 2, 1e999, 4]")
@@ -125,7 +137,7 @@ def test_invalid_boxes(tmp_path: Path, boxes: str, found: str) -> None:
     message = caption_error(path).message
     assert message.startswith(f"{path}:1: ") and found in message
     path = write_lines(tmp_path, {"captions": ["two", "a pair"], "boxes_xywh": [[1, 2, 3, 4]]})
-    assert "1 boxes and captions of [1, 2] words" in caption_error(path).message
+    assert "got 1 boxes for 2 captions" in caption_error(path).message
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -136,7 +148,7 @@ def test_deeply_nested_values(tmp_path: Path, key: str) -> None:
         caption_error(write_lines(tmp_path, f"{{{line}}}"))
 
 
-# --- tables and tokens
+# --- tables and Flickr8k
 
 
 def test_a_table(tmp_path: Path) -> None:
@@ -157,7 +169,7 @@ def test_a_table(tmp_path: Path) -> None:
 TOKENS = ("b.jpg#0\tx .", "a.jpg#0\ty", "a.jpg#1\tz", "c.jpg.1#0\tw")
 
 
-def test_tokens(tmp_path: Path) -> None:
+def test_flickr8k(tmp_path: Path) -> None:
     write_empty(tmp_path / "images", "a.jpg", "b.jpg", "c.jpg.1")
     path = write_lines(tmp_path, *TOKENS, name="token.txt")
     folder = tmp_path / "images"
@@ -181,7 +193,7 @@ def test_rows_by_name(tmp_path: Path) -> None:
         CaptionedImage(1, ("y", "z")),
     ]
     error = caption_error(path, names=names)
-    assert error.message == (f"{path}:4: expected a name of {names}, got 'c.jpg.1'")
+    assert error.message == (f"{path}:4: the image 'c.jpg.1' is not in {names}, so it has no row")
     error = caption_error(path, names=names, image_list=image_list, rows=5)
     assert error.message.startswith(f"{names}: expected 5 names")
 
@@ -197,11 +209,13 @@ def test_wrong_lists(tmp_path: Path) -> None:
     )
     twice = write_lines(tmp_path, "b.jpg", "a.jpg", "b.jpg", name="twice.txt")
     for options in ({"names": twice}, {"names": names, "image_list": twice}):
-        assert caption_error(path, **options).message.startswith(f"{twice}:3: 'b.jpg' again")
+        assert caption_error(path, **options).message.startswith(
+            f"{twice}:3: duplicate name 'b.jpg'"
+        )
     lines = write_lines(tmp_path, {"caption": "x"})
     for options in ({"names": names}, {"image_list": image_list}):
         message = caption_error(lines, **options).message
-        assert "expected either JSON lines or the names in" in message
+        assert "JSON lines cannot be combined with the list of names" in message
 
 
 @pytest.mark.parametrize(
@@ -217,7 +231,11 @@ def test_wrong_lists(tmp_path: Path) -> None:
         (["a.png#0\tx", "#1\tx"], "2: expected image#number", "formats"),
         (["a.png#0\tx", "a.png#1\tx\ty"], "2: expected image", "cut -f1,2"),
         (["a.png#0\tx", "a.png#²\tx"], "2: expected image", "formats"),
-        (["a.png#0\tx", "a.png#0\ty"], "2: second caption 0 of 'a.png'", "number"),
+        (
+            ["a.png#0\tx", "a.png#0\ty"],
+            "2: 'a.png' already has a caption with the number 0",
+            "number",
+        ),
         (["a.png#0\tx", "a.png#0  x"], "2: expected image", "run of spaces"),
     ],
 )
@@ -260,10 +278,10 @@ def test_coco(tmp_path: Path) -> None:
     ]
     assert read_captions(path) == everything
     elsewhere = write_lines(tmp_path, coco(), name="captions.txt")
-    assert read_captions(elsewhere, form="coco", folder=folder) == everything
+    assert read_captions(elsewhere, file_format="coco", folder=folder) == everything
     image_list = write_lines(tmp_path, "a.jpg", name="list.txt")
     names = write_lines(tmp_path, "q.jpg", "a.jpg", name="names.txt")
-    assert read_captions(elsewhere, form="coco", image_list=image_list, names=names) == [
+    assert read_captions(elsewhere, file_format="coco", image_list=image_list, names=names) == [
         CaptionedImage(1, ("two ducks", "a pair"))
     ]
 
@@ -279,20 +297,24 @@ def test_coco(tmp_path: Path) -> None:
         ("[1]", ": expected COCO's object", ".jsonl"),
         ({"image": "a.jpg", "caption": "x"}, ": expected COCO's object", ".jsonl"),
         (coco(images={}), ": wrong value of 'images' (expected a list", "correct"),
-        (coco(images=[]), ": annotations[0]: caption of 3 (expected an id", "complete"),
+        (coco(images=[]), ": annotations[0]: no image has the id 3 of", "complete"),
         (coco(images=[], annotations=[]), ": no examples", "complete"),
         (coco(images=[3]), ": images[0]: expected an object with 'id' and", "captions"),
         (coco(images=[{"id": 3}]), ": images[0]: expected an object", "captions"),
         (coco(images=[{"id": 3.5, "file_name": "a"}]), ": images[0]: wrong value of 'id'", "corr"),
         (coco(images=[{"id": True, "file_name": "a"}]), ": images[0]: wrong value of 'id'", "corr"),
         (coco(images=[{"id": 3, "file_name": 5}]), ": images[0]: wrong value of 'file_", "correct"),
-        (coco(images=coco()["images"] * 2), ": images[2]: 7, 'b.jpg' again", "remove one"),
+        (coco(images=coco()["images"] * 2), ": images[2]: duplicate id 7", "remove one"),
         (coco(annotations=coco()["annotations"][:1]), ": images[0]: expected a caption", "write"),
         *(
             (coco(annotations=[annotation]), f": annotations[0]: {found}", fix)
             for annotation, found, fix in (
-                ({"image_id": 3, "bbox": [1, 2, 3, 4]}, "expected an object", "not its instances"),
-                ({"image_id": 9, "caption": "x"}, "caption", "complete"),
+                (
+                    {"image_id": 3, "bbox": [1, 2, 3, 4]},
+                    "expected an object",
+                    "not one of its instances",
+                ),
+                ({"image_id": 9, "caption": "x"}, "no image has", "complete"),
                 ({"image_id": [], "caption": "x"}, "wrong value of", "correct"),
                 ({"image_id": 3, "caption": 5}, "wrong value of", "correct"),
             )

@@ -268,7 +268,7 @@ def test_run_lengths_of_bmp_are_refused() -> None:
     content += struct.pack("<IiiHHIIiiII", 40, 5, 3, 1, 8, 1, 12, 0, 0, 256, 0) + bytes(1024)
     content += b"\5\1\0\0" * 2 + b"\5\1\0\1"
     assert Image.open(io.BytesIO(content)).size == (5, 3)
-    assert "compressed BMP" in image_error(content).message
+    assert "BMP with run-length encoding" in image_error(content).message
 
 
 def test_old_and_upside_down_bitmaps() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.formats.examples import SpokenWord, Utterance
-from harken.formats.manifest import read_utterances, split_at_words, with_word_times, write_manifest
+from harken.formats.manifest import read_utterances, with_word_times, word_suffixes, write_manifest
 from small_files import error_of, write_empty, write_lines
 
 manifest_error = partial(error_of, read_utterances)
@@ -213,7 +213,7 @@ WHOLE = Utterance(Path("a.wav"), "no yes no", "ann", start=3.0, end=7.0, words=W
 
 
 def test_suffixes_keep_the_times_in_the_file() -> None:
-    suffixes = list(split_at_words(WHOLE))
+    suffixes = list(word_suffixes(WHOLE))
     assert [suffix.text for suffix in suffixes] == ["no yes no", "yes no", "no"]
     assert [suffix.start for suffix in suffixes] == [3.0, 4.25, 5.0]
     in_file = [(word.word, 3 + word.start, 3 + word.end) for word in WORDS]
@@ -228,7 +228,7 @@ def test_suffixes_keep_the_times_in_the_file() -> None:
 @pytest.mark.parametrize("words", [(), WORDS[:2]])
 def test_utterances_without_all_word_times_stay_whole(words: tuple[SpokenWord, ...]) -> None:
     utterance = Utterance(Path("a.wav"), "no yes no", words=words)
-    assert list(split_at_words(utterance)) == [utterance]
+    assert list(word_suffixes(utterance)) == [utterance]
 
 
 def test_predicted_word_times() -> None:

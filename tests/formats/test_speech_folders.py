@@ -123,7 +123,7 @@ LINE = "84-121-0000 GO ON\n"
         (LIBRISPEECH, TRANS, f"{LINE}84-121-0007 NO\n", f"{TRANS}:2: audio file not found: "),
         (BESIDE, "d.ogg", "", ": no text for d.ogg and 0 other audio files (expected name.txt"),
         (BESIDE | {"sub/c.wav": ""}, "d.ogg", "", ": no text for d.ogg and 1 other"),
-        (BESIDE, "a.txt", " \n", "a.txt: the file is empty"),
+        (BESIDE, "a.txt", " \n", "a.txt: the file has no text"),
         ({"b/a.wav": "", "c.wav": ""}, "d", "", ": expected a folder of Kaldi"),
         ({}, "README", "", ": expected a folder of Kaldi"),
         (PLAIN, "text", "a-1 GO\n", ": 'b-1' and 0 other utterances have sound, but no text"),

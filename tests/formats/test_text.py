@@ -87,25 +87,25 @@ def test_a_missing_file_suggests_the_near_name(tmp_path: Path) -> None:
 def test_a_file_without_text(tmp_path: Path, content: bytes, read: Reader) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(content)
-    assert f"{path}: the file is empty" in str(error_of(read, path))
+    assert f"{path}: the file has no text" in str(error_of(read, path))
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("read", [all_lines, read_whole])
-def test_invalid_utf8_is_an_error_with_line_and_column(
+def test_invalid_utf8_is_an_error_with_line_and_byte(
     tmp_path: Path, mark: bytes, read: Reader
 ) -> None:
     path = tmp_path / "text.txt"
     for content, where in (
-        (b"one\r\n\nCaf\xe9 au lait\n", "3: invalid byte 0xe9 at column 4"),
-        (b"Caf\xe9 au lait\n", "1: invalid byte 0xe9 at column 4"),
-        (b"x" * 200_003 + b"\n" + b"y" * 11 + b"\xc3", "2: invalid byte 0xc3 at column 12"),
+        (b"one\r\n\nCaf\xe9 au lait\n", "3: invalid byte 0xe9, byte 4"),
+        (b"Caf\xe9 au lait\n", "1: invalid byte 0xe9, byte 4"),
+        (b"x" * 200_003 + b"\n" + b"y" * 11 + b"\xc3", "2: invalid byte 0xc3, byte 12"),
     ):
         path.write_bytes(mark + content)
         error = error_of(read, path)
         assert f"{path}:{where}" in error.message and "iconv" in error.fix
     path.write_bytes("text".encode("utf-16"))
-    assert f"{path}:1: invalid byte 0xff at column 1" in error_of(read, path).message
+    assert f"{path}:1: invalid byte 0xff, byte 1" in error_of(read, path).message
     path.write_bytes(b"one\n\xff\n")
     assert next(read_lines(path)).text == "one"  # lines before the error are read
 
@@ -159,7 +159,7 @@ def test_truncated_and_longer_archives_are_errors(
         assert "again" in error.fix
     for content in (b"", PACKERS[packer](b"")):
         path.write_bytes(content)
-        assert "the file is empty" in str(error_of(read, path))
+        assert "the file has no text" in str(error_of(read, path))
 
 
 @pytest.mark.parametrize("packer", ["gz", "stream.zst"])
@@ -272,7 +272,7 @@ except UserError as error:
         (b"one\n\ntwo", "['one', 'two'] False"),
         (gzip.compress(b"one\n\ntwo", mtime=0), "['one', 'two'] False"),
         (zstandard.compress(b"one\n\ntwo"), "['one', 'two'] False"),
-        (b"", "<stdin>: the file is empty"),
+        (b"", "<stdin>: the file has no text"),
         (b"one\n\xff", "<stdin>:2: invalid byte 0xff"),
         (gzip.compress(b"one", mtime=0)[:-1], "<stdin>: damaged archive"),
     ],

@@ -27,12 +27,14 @@ from harken.config.schema import (
 from harken.config.write import toml_literal
 from harken.formats.captions import read_captions
 from harken.formats.conllu import read_conllu
+from harken.formats.corpus import TextCorpus
 from harken.formats.links import read_links
 from harken.formats.manifest import read_utterances
+from harken.formats.pairs import ParallelFiles, find_pairs
 from harken.formats.speech_folders import read_speech_folder
 from harken.formats.text import read_lines, read_whole
-from harken.formats.tsv import read_pairs_tsv, read_parallel, read_questions
-from harken.recipe import Recipe, load_recipe, task_of
+from harken.formats.tsv import read_questions
+from harken.recipe import load_recipe, recipe_type, task_of
 from harken.training.memory import TRAINING, check_model_size
 from harken.training.optimizer import scale_learning_rates
 
@@ -140,7 +142,7 @@ def run_recipe(folder: Path, rng: random.Random) -> None:
     tree = {"task": task, "seed": 0, **RECIPES[task]}
     path, overrides = folder / "mutant.toml", []
     if rng.random() < 0.5:
-        record = find_class(task, types_of(Recipe))
+        record = find_class(task, types_of(recipe_type()))
         assert record is not None
         overrides = random_settings(record, rng)
     else:
@@ -247,7 +249,7 @@ def run_conllu(folder: Path, rng: random.Random) -> None:
 def run_tsv(folder: Path, rng: random.Random) -> None:
     readers: list[tuple[Callable[[Path], object], str]] = [
         (read_questions, QUESTIONS),
-        (read_pairs_tsv, QUESTIONS),
+        (lambda path: list(find_pairs(path).pairs()), QUESTIONS),
         (read_utterances, MANIFEST_TSV),
         (read_captions, CAPTIONS_TSV),
         (read_captions, TOKENS_TSV),
@@ -257,7 +259,8 @@ def run_tsv(folder: Path, rng: random.Random) -> None:
         read, good = readers[choice]
         read(_write(folder / "mutant.tsv", mutate_lines(good, rng), rng))
     elif choice == len(readers):
-        pairs = read_parallel(folder / "text.txt", folder / "text.txt")
+        text = folder / "text.txt"
+        pairs = list(find_pairs(ParallelFiles(source=text, target=text)).pairs())
         links = "\n".join(["1-1 2p2"] * len(pairs))
         read_links(_write(folder / "mutant.links", mutate_lines(links, rng), rng), pairs)
     else:
@@ -280,7 +283,7 @@ def _run_kaldi(folder: Path, rng: random.Random) -> None:
 
 
 def run_jsonl(folder: Path, rng: random.Random) -> None:
-    """Manifests of speech, captions of images, and COCO's one object."""
+    """Manifests of speech, captions of images, COCO's one object, and texts."""
     choice = rng.randrange(4)
     if choice == 3:
         path = folder / "mutant.json"
@@ -295,7 +298,10 @@ def run_jsonl(folder: Path, rng: random.Random) -> None:
     data = content.encode("utf-8", "surrogatepass")
     data = mutate_lines(content, rng) if rng.random() < 0.2 else data
     path = _write(folder / "mutant.jsonl", data, rng)
-    if choice == 0:
+    if choice == 0 and rng.random() < 0.5:
+        list(TextCorpus(files=(path,), documents="lines").blocks())
+        list(find_pairs(path, ("text", "audio")).pairs())
+    elif choice == 0:
         read_utterances(path)
     else:
         read_captions(path, rows=4 if choice == 2 else None)

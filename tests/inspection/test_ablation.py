@@ -186,7 +186,7 @@ SPATIAL = [
     (HeadRef(FIRST, 1), SpatialConfig(layers=1, attention=THREE)),
     (
         PositionRef("position"),
-        SpatialConfig(layers=1, position=replace(POSITIONS["learned"], place="concat")),
+        SpatialConfig(layers=1, position=replace(POSITIONS["learned"], combine="concat")),
     ),
 ]
 
@@ -236,7 +236,7 @@ def test_an_rnn_decoder_without_attention_has_a_zero_context() -> None:
     state = model.init_state(SOURCE, PRESENT)
     tokens = TARGET[:, 0]
     with ablated(model, [AttentionRef("decoder.attention")]):
-        result, _ = model.decoder._step_word(model.decoder.embedding(tokens), state)
+        result, _ = model.decoder._step_token(model.decoder.embedding(tokens), state)
     decoder = model.decoder
     nothing = torch.zeros(2, model.encoder.width).double()
     expected, _ = decoder.cell.step(
@@ -306,8 +306,8 @@ def test_recorded_within_and_around() -> None:
     ("part", "how", "message"),
     [
         (HeadRef(FIRST, HEADS + 1), Zero(), "head 4 of .* .expected 1 to 3."),
-        (HeadRef("stack", 1), Zero(), "stack: expected an attention, .* got Stack"),
-        (PositionRef("stack"), Zero(), "expected a position kind"),
+        (HeadRef("stack", 1), Zero(), "stack: expected an attention layer, .* got Stack"),
+        (PositionRef("stack"), Zero(), "expected a positional encoding"),
         (HeadRef(FIRST, 1), Mean(MeanActivations({})), "did not run in the sample"),
     ],
 )

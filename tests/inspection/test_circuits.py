@@ -21,7 +21,7 @@ from harken.attention.scores import (
 )
 from harken.errors import UserError
 from harken.inspection.circuits import (
-    copying,
+    copying_score,
     effective_rank,
     output_value,
     query_key,
@@ -117,7 +117,8 @@ def test_spectra_are_those_of_the_whole_matrix(score: ScoreConfig) -> None:
         assert (expected[:, values.shape[1] :] < 1e-10).all()
         eigenvalues = torch.linalg.eigvals(matrices)
         share = eigenvalues.sum(dim=-1).real / eigenvalues.abs().sum(dim=-1)
-        assert_close(copying(product), share, rtol=0, atol=1e-6)  # zeros of a defective matrix blur
+        # The zero eigenvalues of a defective matrix are inexact.
+        assert_close(copying_score(product), share, rtol=0, atol=1e-6)
 
 
 @given(rank=st.integers(1, 5), scale=st.floats(1e-3, 1e3))
@@ -131,7 +132,7 @@ def test_a_head_that_copies_and_one_that_negates() -> None:
     own = torch.eye(5, dtype=torch.float64)[:3].expand(2, -1, -1)
     signs = torch.tensor([1.0, -1.0]).double()[:, None, None]
     offsets = torch.zeros(2, 3).double()
-    assert copying(LowRank(signs * own, own, offsets, offsets)).tolist() == [1.0, -1.0]
+    assert copying_score(LowRank(signs * own, own, offsets, offsets)).tolist() == [1.0, -1.0]
 
 
 def test_attention_without_matrices_is_refused() -> None:

@@ -13,9 +13,9 @@ from torch.testing import assert_close
 
 from harken.inspection.head_statistics import (
     HeadStatistics,
-    entropies,
     head_statistics,
-    induction,
+    induction_score,
+    mean_entropy,
     repeated_tokens,
 )
 
@@ -117,8 +117,8 @@ def test_even_attention_is_as_even_as_can_be() -> None:
     assert_close(result.evenness.mean.item(), 1.0)
     assert result.evenness.count == 4  # the first sees only itself
     memory = torch.full((2, 1, 3, 7), 1 / 7).double()
-    assert_close(entropies(memory).mean.item(), math.log(7))
-    assert entropies(memory).count == 6
+    assert_close(mean_entropy(memory).mean.item(), math.log(7))
+    assert mean_entropy(memory).count == 6
 
 
 def test_nothing_counted_is_no_figure() -> None:
@@ -129,7 +129,7 @@ def test_nothing_counted_is_no_figure() -> None:
 def test_induction_looks_behind_an_earlier_copy() -> None:
     weights = random_weights(seed=5)
     tokens = torch.tensor([[4, 5, 4, 4, 5, 9, 4], [1, 1, 1, 2, 2, 1, 3], [0, 1, 2, 3, 4, 5, 6]])
-    result = induction(weights, tokens)
+    result = induction_score(weights, tokens)
     for head in range(HEADS):
         values = []
         for b in range(ROWS):
@@ -147,5 +147,5 @@ def test_a_head_that_does_induction_does_it_on_repeated_tokens() -> None:
     weights = torch.zeros(2, 1, 18, 18)
     for i in range(9, 18):
         weights[:, 0, i, i - 8] = 1.0
-    result = induction(weights, tokens)
+    result = induction_score(weights, tokens)
     assert (result.count, result.mean.item()) == (18, 1.0)

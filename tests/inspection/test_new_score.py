@@ -95,7 +95,7 @@ def test_a_score_states_its_kind_and_factors_or_why_it_has_none(config) -> None:
     merged = config.kind == "merged"
     attention = MultiHeadConfig(
         heads=3, score=config, head_width=5, key_width=None if merged else 7
-    ).build(width=11, length=13)
+    ).build(width=11, max_length=13)
     assert (attention.score_kind, attention.heads) == (config.kind, 3)
     factors = attention.score.factors()
     if factors is None:

@@ -209,7 +209,7 @@ def test_steps_equal_a_full_pass_in_every_decoder() -> None:
         (Selection(paths=("stack.*", "*.cross")), "attention '*.cross' is not in the model"),
         (Selection(heads=(HEADS + 1,)), "head 4 in stack.blocks.0.attention is not in the model"),
         (Selection(heads=(0,)), "head 0 in stack.blocks.0.attention is not in the model"),
-        (Selection(layers=(1,), paths=("*.1.*",)), "in layers (1,)"),
+        (Selection(layers=(1,), paths=("*.1.*",)), "attention with layers (1,) and paths"),
         (Selection(steps=(7,)), "steps (7,) match no query (expected steps below 7"),
     ],
 )
@@ -237,7 +237,7 @@ class Gate(nn.Module):
 def test_a_model_that_runs_no_attention_is_refused(tmp_path: Path) -> None:
     model = Gate()
     for recorder in (record(model), record_to_disk(model, tmp_path / "recording")):
-        with pytest.raises(UserError, match="Gate: no attention ran"), recorder:
+        with pytest.raises(UserError, match="Gate: no attention intercepted"), recorder:
             model(torch.zeros(2, 3))
     assert not list(tmp_path.iterdir())
 

@@ -247,7 +247,7 @@ def test_selected_heads_and_steps_on_disk(tmp_path: Any) -> None:
         ({"selection": Selection(layers=(3,))}, "layers (3,) is not in the model"),
         ({"selection": Selection(heads=(4,))}, "head 4 in transformer.h.0.attn is not"),
         ({"selection": Selection(steps=(7,))}, "steps (7,) match no query"),
-        ({"outputs": "*.feedforward"}, "outputs '*.feedforward': no such module"),
+        ({"outputs": "*.feedforward"}, "outputs: '*.feedforward' matches no module"),
     ],
 )  # fmt: skip
 def test_a_selection_that_matches_nothing_is_refused(
@@ -261,10 +261,10 @@ def test_a_selection_that_matches_nothing_is_refused(
 
 def test_a_model_without_calls_is_refused() -> None:
     model = gpt2(attn_implementation="eager").eval()
-    with pytest.raises(UserError, match=r"no attention ran.*sdpa"), record(model):
+    with pytest.raises(UserError, match=r"no attention intercepted.*sdpa"), record(model):
         model(TOKENS)
     with (
-        pytest.raises(UserError, match=r"attention 'transformer.h' did not run"),
+        pytest.raises(UserError, match=r"'transformer.h': no attention ran"),
         with_outputs(model := gpt2(), {"transformer.h": torch.zeros_like}),
     ):
         model(TOKENS)

@@ -11,9 +11,9 @@ from writers import ENDS, MAX_TOKENS, START, Writer, writer
 
 from harken.attention.kernels import fused_attention
 from harken.decode.beam import beam_search
-from harken.decode.search import SearchConfig, TokenHypothesis, generate
+from harken.decode.search import SearchConfig, generate
 from harken.errors import UserError
-from harken.inspection.record import Selection, attentions, record
+from harken.inspection.record import Selection, attention_layers, record
 from harken.inspection.search_attention import (
     AttendedHypothesis,
     RecordingStepper,
@@ -116,9 +116,10 @@ def test_recording_does_not_change_the_search(kind: str, search: SearchConfig, n
     unrecorded = generate(
         case.stepper, *batch, search=search, end=end, max_tokens=MAX_TOKENS, nbest=nbest
     )
-    assert [
-        [TokenHypothesis(own.tokens, own.log_probability) for own in row] for row in result
-    ] == unrecorded
+    for recorded, expected in zip(result, unrecorded, strict=True):
+        assert [own.tokens for own in recorded] == [other.tokens for other in expected]
+        log_probs = [other.log_probability for other in expected]
+        assert [own.log_probability for own in recorded] == pytest.approx(log_probs, abs=1e-10)
     for item, row in enumerate(result):
         for hypothesis in row:
             check(hypothesis, *plain(case, [item], [hypothesis.tokens]), 1e-10)
@@ -157,7 +158,9 @@ class Counting:
     def log_probs(self, scores: Tensor) -> Tensor:
         return scores.log_softmax(dim=-1)
 
-    def reorder(self, state: tuple[Tensor], rows: Tensor, *, same_prompts: bool) -> tuple[Tensor]:
+    def reorder(
+        self, state: tuple[Tensor], rows: Tensor, *, beam: int, same_prompts: bool
+    ) -> tuple[Tensor]:
         return (state[0][rows],)
 
 
@@ -168,7 +171,7 @@ def test_dead_rows_are_dropped() -> None:
     tokens = torch.zeros(3, 1, dtype=torch.long)
     options = {"beam": 5, "length_penalty": 1.0, "early_stopping": True, "nbest": 5}
     result = beam_search(recorded, tokens, tokens == 0, end=0, max_tokens=steps, **options)
-    assert 3 * steps <= recorded.rows < 2 * 2 * 3 * steps < 3 * 5 * steps
+    assert 3 * steps <= recorded.stored_rows < 2 * 2 * 3 * steps < 3 * 5 * steps
     for item, row in enumerate(result):
         for hypothesis in row:
             assert recorded.attention(item, hypothesis.tokens) == []
@@ -194,7 +197,7 @@ def test_kernels_come_back_after_every_step() -> None:
     case = writer("translate rnn", 2, torch.float64)
     recorded = RecordingStepper(case.stepper, case.model, end=15, beam=5)
     recorded.prefill(case.prompts, case.present)
-    assert {part.kernel for part in attentions(case.model).values()} == {fused_attention}
+    assert {part.kernel for part in attention_layers(case.model).values()} == {fused_attention}
 
 
 @pytest.mark.parametrize("kind", ["caption transformer", "attention rnn", "joint transformer"])

@@ -14,7 +14,7 @@ from harken.attention.kernels import fused_attention
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import MergedConfig
 from harken.errors import UserError
-from harken.inspection.record import Selection, attentions, record
+from harken.inspection.record import Selection, attention_layers, record
 from harken.inspection.store import INDEX, open_recording, record_to_disk
 from small_models import LAYERS, small_config, small_model, stirred
 
@@ -93,7 +93,7 @@ def test_an_error_keeps_the_old_recording(folder: Path) -> None:
         raise ZeroDivisionError
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert list(folder.parent.iterdir()) == [folder]
-    assert {part.kernel for part in attentions(model).values()} == {fused_attention}
+    assert {part.kernel for part in attention_layers(model).values()} == {fused_attention}
 
 
 def test_a_recording_may_be_recorded_over(folder: Path) -> None:
@@ -120,7 +120,7 @@ def test_parts_that_were_not_recorded(tmp_path: Path) -> None:
     model = small_model()
     with record_to_disk(model, tmp_path / "recording"):
         model(TOKENS)
-    with pytest.raises(UserError, match="no keys \\(expected one of weights"):
+    with pytest.raises(UserError, match="'keys' not recorded \\(expected one of weights"):
         open_recording(tmp_path / "recording").calls[0].read("keys")
 
 
@@ -147,6 +147,13 @@ def test_a_manipulated_index_is_refused(folder: Path, damage: Callable[[Any], No
     damage(index)
     (folder / INDEX).write_text(json.dumps(index))
     with pytest.raises(UserError):
+        open_recording(folder)
+
+
+def test_an_older_format_is_not_called_damaged(folder: Path) -> None:
+    index = json.loads((folder / INDEX).read_text())
+    (folder / INDEX).write_text(json.dumps(index | {"format": "harken recording 1"}))
+    with pytest.raises(UserError, match="'harken recording 2', got 'harken recording 1'"):
         open_recording(folder)
 
 

@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from harken.layers.dropout import LEVELS, Dropout
+from harken.attention.dropout import LEVELS
+from harken.layers.dropout import Dropout
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.75])

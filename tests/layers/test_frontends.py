@@ -13,19 +13,19 @@ from harken.layers.frontends import (
     Conv2dSubsamplingConfig,
     ConvStemConfig,
     FeatureProjectionConfig,
-    ImageFrontConfig,
+    ImageFrontendConfig,
     ImageSizes,
     PatchEmbeddingConfig,
     as_map,
     as_tokens,
-    grid,
+    grid_coordinates,
 )
 from small_layers import randomized
 
 BATCH, FEATURES, CHANNELS, WIDTH = 3, 13, 5, 7
 SIZES = ImageSizes(channels=2, columns=15, rows=6)
 FACTORS = [2, 4]
-IMAGES: dict[str, ImageFrontConfig] = {
+IMAGES: dict[str, ImageFrontendConfig] = {
     "patch": PatchEmbeddingConfig(patch=3),
     "convolution": ConvStemConfig(channels=(5, 11)),
     "features": FeatureProjectionConfig(),
@@ -137,9 +137,9 @@ def test_patches_agree_with_hugging_face() -> None:
 
 def test_images_that_do_not_divide_into_patches_are_rejected() -> None:
     config = PatchEmbeddingConfig(patch=3)
-    with pytest.raises(UserError, match="15 x 7 pixels does not divide into squares of 3"):
+    with pytest.raises(UserError, match=r"a divisor of 15 and 7 .*, got 3"):
         config.build(ImageSizes(channels=2, columns=15, rows=7), WIDTH)
-    with pytest.raises(UserError, match="14 x 6 pixels"):
+    with pytest.raises(UserError, match="a divisor of 14 and 6"):
         config.build(SIZES, WIDTH)(torch.zeros(1, 2, 6, 14))
     with pytest.raises(ValueError, match="expected at least one layer"):
         ConvStemConfig(channels=())
@@ -177,7 +177,7 @@ def test_every_position_of_a_map_is_a_token() -> None:
 
 
 def test_as_map_inverts_as_tokens() -> None:
-    maps, places = torch.randn(BATCH, 5, 3, 11), grid(5, 3, torch.device("cpu"))
+    maps, places = torch.randn(BATCH, 5, 3, 11), grid_coordinates(5, 3, torch.device("cpu"))
     tokens = as_tokens(maps)
     assert torch.equal(tokens, maps[:, places[0, :, 0], places[0, :, 1]])
     assert torch.equal(as_map(tokens, columns=5), maps)

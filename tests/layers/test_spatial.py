@@ -25,7 +25,7 @@ from harken.attention.relative import (
 from harken.attention.scores import SynthesizerConfig, TransformerXLConfig
 from harken.inspection.record import record
 from harken.layers.feedforward import FeedForwardConfig
-from harken.layers.frontends import grid
+from harken.layers.frontends import grid_coordinates
 from harken.layers.spatial import SpatialConfig, SpatialEncoder
 from small_layers import randomized
 from small_models import over_map
@@ -35,10 +35,10 @@ PLACES = list(product(range(COLUMNS), range(ROWS)))
 POSITIONS: dict[str, PositionConfig] = {
     "none": NoPositionConfig(),
     "learned": LearnedConfig(),
-    "learned, concat": LearnedConfig(place="concat"),
+    "learned, concat": LearnedConfig(combine="concat"),
     "sinusoid": SinusoidConfig(),
     "fourier": FourierConfig(),
-    "fourier, concat": FourierConfig(place="concat"),
+    "fourier, concat": FourierConfig(combine="concat"),
     "rotary": RotaryConfig(base=20.0),
     "alibi": AlibiConfig(),
     "relative": RelativeConfig(buckets=4, max_distance=5),
@@ -222,14 +222,14 @@ def test_per_position_scores_on_smaller_maps() -> None:
     with record(encoder) as seen:
         over_map(encoder, maps)
     table = encoder.stack.blocks[0].attention.score.table
-    places = grid(3, ROWS, maps.device)[0].tolist()
+    places = grid_coordinates(3, ROWS, maps.device)[0].tolist()
     for t, (x, y) in enumerate(places):
         row = torch.stack([table[:, COLUMNS * y + x, COLUMNS * v + u] for u, v in places], dim=-1)
         assert_close(seen[0].weights[0, :, t], row.softmax(dim=-1), rtol=0, atol=1e-12)
 
 
 def test_invalid_configs_are_rejected() -> None:
-    with pytest.raises(ValueError, match="'transformer_xl' knows distances along one axis"):
+    with pytest.raises(ValueError, match="'transformer_xl' uses distances along one axis"):
         config("none", score=TransformerXLConfig())
     with pytest.raises(ValueError, match="'synthesizer' has none"):
         config("rotary", score=SynthesizerConfig()).build(WIDTH, COLUMNS, ROWS)

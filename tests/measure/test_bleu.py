@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF
 
-from harken.measure.bleu import bleu, chrf, moses_tokens, translation_samples
+from harken.measure.bleu import bleu, chrf
+from harken.measure.translations import moses_tokens, translation_samples
 
 # Few words, so that some sequences of four match; some are cut by the tokenizers, or are no words.
 WORDS = (

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from harken.measure.calibration import (
     BINS,
-    bins_of,
+    bin_indices,
     calibration_error,
     error_by_chance,
     reliability,
@@ -21,7 +21,7 @@ def test_the_error_by_hand() -> None:
     scored = ScoredAnswers(
         [0.05, 0.05, 0.5, 0.96, 0.99, 1.0], [False, True, True, True, True, False]
     )
-    assert bins_of(scored).tolist() == [0, 0, 7, 14, 14, 14]
+    assert bin_indices(scored).tolist() == [0, 0, 7, 14, 14, 14]
     sample = calibration_error(scored)
     assert sample.unit == "error"
     assert sample.value == pytest.approx(2.35 / 6)

@@ -69,7 +69,7 @@ def test_probabilities_agree_with_dictionaries(lines: list[list[int]], u: int, v
     np.testing.assert_allclose(pairs, [slow.p(w, v) for w in every], rtol=1e-12)
     triples = trigrams.trigram(np.array([u]), np.array([v]), every)
     np.testing.assert_allclose(triples, [slow.p(w, u, v) for w in every], rtol=1e-12)
-    np.testing.assert_allclose(trigrams.following(u, v), triples, rtol=1e-12)
+    np.testing.assert_allclose(trigrams.trigram_all(u, v), triples, rtol=1e-12)
     for distribution in (trigrams.unigram, pairs, triples):
         assert distribution.sum() == pytest.approx(1.0)
         assert (distribution[list(IMPOSSIBLE)] == 0).all()
@@ -80,15 +80,15 @@ def test_probabilities_agree_with_dictionaries(lines: list[list[int]], u: int, v
 def test_a_blank_agrees_with_trying_every_word(
     lines: list[list[int]], a: int, b: int, c: int, d: int
 ) -> None:
-    result, expected = trigrams_of(lines).blank(a, b, c, d), Slow(lines).blank(a, b, c, d)
+    result, expected = trigrams_of(lines).predict_blank(a, b, c, d), Slow(lines).blank(a, b, c, d)
     np.testing.assert_allclose(result[WORDS], [expected[word] for word in WORDS], rtol=1e-10)
     assert result.sum() == pytest.approx(1.0)
     assert (result[[END, *IMPOSSIBLE]] == 0).all()
 
 
 @given(LINES)
-def test_alone_is_how_common_a_word_is(lines: list[list[int]]) -> None:
-    slow, result = Slow(lines), trigrams_of(lines).alone()
+def test_unigram_prediction_is_the_relative_frequency(lines: list[list[int]]) -> None:
+    slow, result = Slow(lines), trigrams_of(lines).predict_unigram()
     total = sum(slow.p(word) for word in WORDS)
     np.testing.assert_allclose(result[WORDS], [slow.p(word) / total for word in WORDS], rtol=1e-12)
     assert (result[[END, *IMPOSSIBLE]] == 0).all()
@@ -118,8 +118,8 @@ FILLED = ClozePredictions(
     words=np.array(
         [[4, 9, 8, 7, 6], [4, 5, 8, 7, 6], [9, 8, 6, 5, 4], [5, 4, 6, 7, 8], [4, 5, 6, 7, 8]]
     ),
-    logs=np.full((5, 5), -2.0),
-    true_logs=np.log([0.5, 0.25, 0.1, 0.8, 0.02]),
+    log_probs=np.full((5, 5), -2.0),
+    true_log_probs=np.log([0.5, 0.25, 0.1, 0.8, 0.02]),
 )
 
 
@@ -152,13 +152,14 @@ def test_counts_fill_blanks() -> None:
     alone, in_context = ngram_predictions(trigrams, lines, chosen, FIRST_WORD)
     # 7 occurs five times; <unknown> is not an answer.
     assert alone.words.tolist() == [[7], [7]]
-    np.testing.assert_allclose(np.exp(alone.true_logs), trigrams.alone()[[5, UNKNOWN]])
+    expected = trigrams.predict_unigram()[[5, UNKNOWN]]
+    np.testing.assert_allclose(np.exp(alone.true_log_probs), expected)
     assert in_context.words[0].tolist() == [5]
     assert in_context.words[1, 0] >= FIRST_WORD
     for number, sides in enumerate([(END, 4, 6, END), (END, 7, 9, END)]):
-        expected = trigrams.blank(*sides)
+        expected = trigrams.predict_blank(*sides)
         true = (5, UNKNOWN)[number]
-        assert math.exp(in_context.true_logs[number]) == pytest.approx(expected[true])
-        best = math.exp(in_context.logs[number, 0])
+        assert math.exp(in_context.true_log_probs[number]) == pytest.approx(expected[true])
+        best = math.exp(in_context.log_probs[number, 0])
         assert best == pytest.approx(expected[FIRST_WORD:].max())
-    assert trigrams.blank(END, 7, 9, END).argmax() == UNKNOWN
+    assert trigrams.predict_blank(END, 7, 9, END).argmax() == UNKNOWN

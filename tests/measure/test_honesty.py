@@ -93,7 +93,7 @@ def test_groups_by_hand(whole: Measured) -> None:
         # Paris and Lima; Oslo, Bonn and Bonn; Rome and Rome.
         "times in training": [("0", 2, 1), ("1", 3, 1), ("2 to 4", 2, 1)],
         "words of the name": [("1", 2, 1), ("2", 3, 2), ("3", 1, 0), ("4 or more", 1, 0)],
-        "letters of the name": [("plain A to Z", 6, 3), ("others too", 1, 0)],
+        "letters of the name": [("plain A to Z", 6, 3), ("with other letters", 1, 0)],
     }
     assert whole[2].groups["letters of the name"][0].confidence == pytest.approx(3.3 / 6)
 

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulations import simulation
 
-from harken.measure.bleu import translation_samples
 from harken.measure.edit_distance import EditCounts, error_rate, transcription_samples
 from harken.measure.interval import (
     LOGIT,
@@ -14,14 +13,15 @@ from harken.measure.interval import (
     Sample,
     autocorrelation_time,
     block_sums,
+    clustered_share,
     format_difference,
     format_difference_interval,
     format_interval,
     format_value,
     share,
-    share_within,
 )
 from harken.measure.perplexity import loss_sample
+from harken.measure.translations import translation_samples
 
 coverage = simulation("coverage")
 
@@ -88,11 +88,11 @@ def test_no_error_at_all() -> None:
 
 ONE = {
     "share": share([True]),
-    "share within": share_within([3], [5]),
+    "share within": clustered_share([3], [5]),
     "word error rate": error_rate([EditCounts(3, 2)]),
     "BLEU": translation_samples(["der Hund läuft"], ["der Hund läuft weg"], "de")[0]["bleu"],
     "perplexity": loss_sample(np.array([31.0]), np.array([7.0]), "perplexity"),
-    "only one that counts": share_within([3, 0], [5, 0]),
+    "only one that counts": clustered_share([3, 0], [5, 0]),
 }
 
 
@@ -105,7 +105,9 @@ def test_one_example_has_no_interval(name: str) -> None:
 
 
 def test_nothing_counted_is_undefined() -> None:
-    assert share_within([0, 0, 0], [0, 0, 0]).estimate() == Estimate(None, None, None, "share", 0)
+    assert clustered_share([0, 0, 0], [0, 0, 0]).estimate() == Estimate(
+        None, None, None, "share", 0
+    )
     assert format_value(None, "share") == "n/a"
 
 
@@ -116,7 +118,7 @@ def test_examples_that_do_not_differ_have_no_interval() -> None:
 
 def test_n_is_what_a_metric_is_an_average_over() -> None:
     assert share([True, False, True]).estimate().n == 3
-    assert share_within([1, 4, 0], [2, 5, 0]).estimate().n == 7  # words, of three sentences
+    assert clustered_share([1, 4, 0], [2, 5, 0]).estimate().n == 7  # words, of three sentences
     samples, _ = transcription_samples(["a b", "c"], ["a b d", "c"])
     assert [samples[name].estimate().n for name in ("wer", "cer")] == [4, 6]
     translated, _ = translation_samples(["ein Hund", "zwei"], ["ein Hund", "drei"], "de")
@@ -128,7 +130,7 @@ def test_the_error_is_that_of_the_delta_method() -> None:
     random = np.random.default_rng(1)
     words = random.integers(3, 20, 1009)
     right = random.binomial(words, random.beta(4, 2, 1009))
-    sample = share_within(right.tolist(), words.tolist())
+    sample = clustered_share(right.tolist(), words.tolist())
     r = right.sum() / words.sum()
     error = math.sqrt(((right - r * words) ** 2).sum()) / words.sum()
     low, high = ends(sample.estimate())

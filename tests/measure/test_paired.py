@@ -9,9 +9,9 @@ from sacrebleu.significance import PairedTest
 from simulations import simulation
 
 from harken.measure import paired
-from harken.measure.bleu import translation_samples
-from harken.measure.interval import LOGIT, Sample, Unit, ratio, share, share_within
+from harken.measure.interval import LOGIT, Sample, Unit, clustered_share, ratio, share
 from harken.measure.paired import EXCHANGES, Difference, comparable, difference
+from harken.measure.translations import translation_samples
 
 coverage = simulation("coverage")
 COUNTED = st.lists(
@@ -143,7 +143,7 @@ def test_pairing_removes_common_difficulty() -> None:
     random, gain = np.random.default_rng(2), 0.07
     ease, words = random.beta(2, 2, size=47) * (1 - gain), random.integers(1, 20, size=47)
     first, second = (
-        share_within(list(random.binomial(words, ease + extra)), list(words))
+        clustered_share(list(random.binomial(words, ease + extra)), list(words))
         for extra in (0.0, gain)
     )
     together = difference(first, second)
@@ -176,9 +176,9 @@ def test_what_was_counted_must_be_the_same_in_each_example() -> None:
         assert not comparable(five, other)
         with pytest.raises(AssertionError):
             difference(five, other)
-    known = share_within([1, 2, 3], [5, 5, 4])
-    assert comparable(known, share_within([2, 2, 2], [5, 5, 4]))
-    assert not comparable(known, share_within([1, 2, 3], [5, 4, 5]))
+    known = clustered_share([1, 2, 3], [5, 5, 4])
+    assert comparable(known, clustered_share([2, 2, 2], [5, 5, 4]))
+    assert not comparable(known, clustered_share([1, 2, 3], [5, 4, 5]))
     own = [
         Sample(counts=np.array(counts), metric=ratio, selective=True)
         for counts in ([[1.0, 1.0], [0.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]])

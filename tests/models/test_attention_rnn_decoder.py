@@ -71,9 +71,9 @@ def test_attention_of_a_step_decides_the_word_after_it() -> None:
     assert len(seen) == TIME
     state = begun
     for t in range(3):
-        _, state = decoder._step_word(decoder.embedding(tokens[:, t]), state)
+        _, state = decoder._step_token(decoder.embedding(tokens[:, t]), state)
     elsewhere = decoder.init_state(memory + 1.0, None, source)
-    changed, _ = decoder._step_word(
+    changed, _ = decoder._step_token(
         decoder.embedding(tokens[:, 3]), state._replace(memory=elsewhere.memory)
     )
     assert not torch.allclose(changed, states[:, 3])
@@ -122,7 +122,7 @@ def test_steps_continue(cut: int) -> None:
     memory, source, tokens = given_things()
     begun = state = decoder.init_state(memory, None, source)
     for token in tokens[:, :cut].unbind(dim=1):
-        _, state = decoder._step_word(decoder.embedding(token), state)
+        _, state = decoder._step_token(decoder.embedding(token), state)
     whole = decoder(tokens, begun)
     if cut < TIME:
         assert_close(decoder(tokens[:, cut:], state), whole[:, cut:], rtol=0, atol=1e-12)
@@ -145,8 +145,8 @@ def test_location_depends_on_the_last_weights() -> None:
     begun = decoder.init_state(memory, None, source)
     assert begun.location is not None
     moved = begun.location._replace(weights=begun.location.weights.roll(3, dims=1))
-    first, _ = decoder._step_word(decoder.embedding(tokens[:, 0]), begun)
-    other, _ = decoder._step_word(decoder.embedding(tokens[:, 0]), begun._replace(location=moved))
+    first, _ = decoder._step_token(decoder.embedding(tokens[:, 0]), begun)
+    other, _ = decoder._step_token(decoder.embedding(tokens[:, 0]), begun._replace(location=moved))
     assert not torch.allclose(first, other)
 
 
@@ -157,10 +157,10 @@ RELATIVE = MultiHeadConfig(heads=3, score=TransformerXLConfig())
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"hidden": 12, "attention": RELATIVE}, "'transformer_xl' compares positions"),
+        ({"hidden": 12, "attention": RELATIVE}, "'transformer_xl' needs distances"),
         ({"hidden": 11, "attention": MultiHeadConfig(heads=2)}, "does not divide into 2 heads"),
-        ({"cell": GRUConfig(direction="backward")}, "a decoder runs forward"),
-        ({"cell": GRUConfig(direction="both")}, "a decoder runs forward"),
+        ({"cell": GRUConfig(direction="backward")}, "expected 'forward', got"),
+        ({"cell": GRUConfig(direction="both")}, "expected 'forward', got"),
     ],
 )
 def test_incompatible_choices_are_rejected(choices: dict[str, Any], message: str) -> None:

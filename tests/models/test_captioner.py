@@ -11,7 +11,7 @@ from harken.inspection.record import record
 from harken.layers.frontends import (
     ConvStemConfig,
     FeatureProjectionConfig,
-    ImageFrontConfig,
+    ImageFrontendConfig,
     ImageSizes,
     PatchEmbeddingConfig,
 )
@@ -24,7 +24,7 @@ from small_layers import check_steps, randomized
 VOCABULARY, WIDTH, START = 13, 12, 2
 COLUMNS, ROWS, CHANNELS = 14, 10, 3
 HEADS = MultiHeadConfig(heads=3)
-FRONTS: dict[str, ImageFrontConfig] = {
+FRONTS: dict[str, ImageFrontendConfig] = {
     "convolution": ConvStemConfig(channels=(5, 7)),
     "patch": PatchEmbeddingConfig(patch=2),
     "features": FeatureProjectionConfig(),

@@ -44,7 +44,7 @@ BODIES: dict[str, EncoderConfig] = {
         layers=1,
         max_length=LENGTH + 2,
         attention=MultiHeadConfig(heads=2, head_width=7, key_width=4),
-        position=FourierConfig(place="concat"),
+        position=FourierConfig(combine="concat"),
     ),
     "gru": GRUConfig(hidden=HIDDEN, direction="both"),
     "lstm": LSTMConfig(hidden=HIDDEN, direction="both", layers=2),
@@ -205,7 +205,7 @@ FOUR_HEADS = TransformerEncoderConfig(attention=MultiHeadConfig(heads=4))
         (BiRNNClozeConfig, {"cell": GRUConfig(direction="both")}, "adds the backward RNN"),
         (MaskedLMConfig, {"encoder": TransformerEncoderConfig(max_length=2)}, "at least 3"),
         (MaskedLMConfig, {"width": 13, "encoder": FOUR_HEADS}, "does not divide"),
-        (MaskedLMConfig, {"encoder": GatedConvolutionConfig(causal=True)}, "bidirectional"),
+        (MaskedLMConfig, {"encoder": GatedConvolutionConfig(causal=True)}, "expected false"),
     ],
 )
 def test_incompatible_choices_are_rejected(

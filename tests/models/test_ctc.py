@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from harken.models import ctc
-from harken.models.ctc import CTC, ctc_loss, fits
+from harken.models.ctc import CTC, ctc_loss, has_enough_frames
 from small_ctc import collapse, every_text, lengths_present, padded_texts, random_logs, seeds
 
 blanks = st.integers(0, 2)
@@ -42,7 +42,8 @@ def test_what_fits_is_what_some_path_says(blank: int, frames: int) -> None:
     tokens = [token for token in range(3) if token != blank]
     texts = [text for count in range(6) for text in itertools.product(tokens, repeat=count)]
     # Padding repeats a token, which must not count.
-    rows = fits(lengths_present([frames] * len(texts), 5), *padded_texts(texts, tokens[0]))
+    present = lengths_present([frames] * len(texts), 5)
+    rows = has_enough_frames(present, *padded_texts(texts, tokens[0]))
     assert rows.tolist() == [text in sayable for text in texts]
 
 
@@ -51,7 +52,7 @@ def test_rows_that_do_not_fit_are_left_out_and_seen() -> None:
     texts = [(1, 2), (1, 1, 1), (4, 4, 4, 4), ()]
     present = lengths_present([5, 5, 5, 2], 5)
     targets, written = padded_texts(texts, 1)
-    assert fits(present, targets, written).tolist() == [True, True, False, True]
+    assert has_enough_frames(present, targets, written).tolist() == [True, True, False, True]
     loss = ctc_loss(logs.clone(), present, targets, written, blank=0)
     others = [
         loss_of(logs[row : row + 1], [length], [texts[row]], 0)

@@ -127,5 +127,5 @@ def test_steps_after_rows_of_different_lengths(lengths: list[int]) -> None:
 
 
 def test_concatenated_positions_are_rejected() -> None:
-    with pytest.raises(ValueError, match="positions are added"):
-        TransformerDecoderConfig(position=LearnedConfig(place="concat"))
+    with pytest.raises(ValueError, match="must add its positions"):
+        TransformerDecoderConfig(position=LearnedConfig(combine="concat"))

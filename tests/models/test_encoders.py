@@ -31,7 +31,7 @@ TOKENS = torch.arange(1, 15).reshape(2, 7)
 ENCODER_POSITIONS: dict[str, PositionConfig] = {
     **{kind: POSITIONS[kind] for kind in ("none", "learned", "sinusoid", "rotary", "alibi")},
     "relative": RelativeConfig(buckets=8, max_distance=11),
-    "concat": FourierConfig(place="concat"),
+    "concat": FourierConfig(combine="concat"),
 }
 PLAIN = TextEncoderConfig(layers=1, width=12, max_length=7)
 # Each score and each position once; all pairs are tried where attention itself is.
@@ -124,7 +124,7 @@ def test_segments_are_added_and_default_to_zero() -> None:
 def test_segments_and_embedding_norm_are_optional() -> None:
     model = PLAIN.build(VOCABULARY, seed=0)
     assert not any(name.startswith(("backbone.norm.", "segment.")) for name in model.state_dict())
-    with pytest.raises(ValueError, match="built without segments"):
+    with pytest.raises(ValueError, match="built without segment"):
         model(TOKENS, segments=torch.zeros_like(TOKENS))
 
 

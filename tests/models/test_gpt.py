@@ -13,6 +13,7 @@ from harken.attention.positions import RotaryConfig
 from harken.attention.scores import MergedConfig
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
+from harken.models.causal import MAX_SHARED
 from harken.models.gpt import GPTConfig
 from ragged import check_ragged_chunks
 from small_models import (
@@ -54,7 +55,7 @@ def recipes(draw: st.DrawFn) -> GPTConfig:
     """Draw any valid model; sizes are adapted to the other choices."""
     score, position = draw(st.sampled_from(EVERY_PAIR))
     merged, rotary = isinstance(score, MergedConfig), isinstance(position, RotaryConfig)
-    concat = getattr(position, "place", "add") == "concat"
+    concat = getattr(position, "combine", "add") == "concat"
     v_proj, out_proj = draw(st.booleans()), draw(st.booleans())
     heads = draw(st.integers(1, 4)) if v_proj or out_proj else 1
     head_width = draw(st.sampled_from([2, 4, 6]))
@@ -118,6 +119,33 @@ def test_steps_equal_whole_rows_without_leaks(
     changed = model.states(other)
     assert torch.equal(changed[:, :changed_at], whole[:, :changed_at])
     assert not torch.equal(changed[:, changed_at], whole[:, changed_at])
+
+
+@given(
+    recipes(),
+    st.integers(0, 2**31),
+    st.integers(1, LENGTH - 1),
+    st.lists(st.sampled_from([1, 2, 3, MAX_SHARED + 1]), max_size=4),
+)
+@settings(max_examples=50)
+@torch.no_grad()
+def test_hypotheses_that_share_a_cache_equal_whole_rows(
+    config: GPTConfig, seed: int, length: int, beams: list[int]
+) -> None:
+    model = stirred(config, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    texts = torch.randint(0, VOCABULARY, (2, length), generator=generator)
+    _, state = model.step(texts, None, model.init_state(2, texts.device))
+    for before, beam in pairwise([1, *beams[: LENGTH - length]]):
+        slots = torch.randint(0, before, (2, beam), generator=generator)
+        rows = (slots + before * torch.arange(2)[:, None]).flatten()
+        state = state.reorder(rows, beam=beam, same_prompts=True)
+        new = torch.randint(0, VOCABULARY, (2 * beam, 1), generator=generator)
+        states, state = model.step(new, None, state)
+        texts = torch.cat((texts[rows], new), dim=1)
+        whole = model.states(texts)[:, -1:]
+        scale = max(1.0, whole.abs().max().item())
+        assert_close(states, whole, rtol=0, atol=1e-10 * scale)
 
 
 @pytest.mark.parametrize("position", POSITIONS)

@@ -143,14 +143,14 @@ BAD_WEIGHTS: list[tuple[Callable[[Weights], object], tuple[str, ...]]] = [
     (lambda weights: weights.pop(NORM), (NORM, "no tensor", "[15]")),
     (replaced(VALUE, torch.zeros(15, 14)), (VALUE, "[15, 14]", "[15, 15]")),
     (replaced(VALUE, torch.zeros(15, 15, dtype=torch.int8)), (VALUE, "I8", "not quantized")),
-    (replaced("classifier.weight", torch.zeros(2, 15)), ("'classifier.weight'", "no place")),
+    (replaced("classifier.weight", torch.zeros(2, 15)), ("'classifier.weight'", "unexpected")),
     (
         replaced("encoder.layer.2.output.dense.bias", torch.zeros(15)),
-        ("layer.2.output", "no place"),
+        ("layer.2.output", "unexpected"),
     ),
     (
         replaced(f"bert.{NORM}", torch.zeros(15)),
-        (f"'bert.{NORM}'", f"'{NORM}'", "are the same weight"),
+        (f"'bert.{NORM}'", f"'{NORM}'", "two names of one parameter"),
     ),
 ]
 
@@ -168,7 +168,7 @@ def test_wrong_weights_are_rejected(
     ("family", "settings", "word"),
     [
         ("gpt2", {"n_layer": 2**31 - 1}, "h.2.attn.c_attn.weight"),
-        ("gpt2", {"n_embd": 3 * 2**29}, "sizes do not fit"),
+        ("gpt2", {"n_embd": 3 * 2**29}, "sizes cannot be built"),
         ("llama", {"intermediate_size": 2**31 - 1}, "mlp.gate_proj.weight"),
         ("bert", {"max_position_embeddings": 2**31 - 1}, "position_embeddings"),
     ],

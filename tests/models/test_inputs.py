@@ -75,7 +75,7 @@ Case = tuple[Callable[[], nn.Module], tuple[Tensor, ...], str]
 CASES: dict[str, Case] = {
     "gpt, one row": (gpt, (zeros(5),), r"tokens: expected shape \(batch, time\), got \(5,\)"),
     "gpt, three axes": (gpt, (zeros(2, 3, 4),), r"tokens: expected shape \(batch, time\), got"),
-    "gpt, too long": (gpt, (zeros(2, 9),), "tokens: expected at most 8 in a row, got 9"),
+    "gpt, too long": (gpt, (zeros(2, 9),), "tokens: expected at most 8 per row, got 9"),
     "rnn": (
         lambda: RecurrentLMConfig(width=WIDTH).build(VOCABULARY, 0),
         (zeros(5),),
@@ -101,7 +101,7 @@ CASES: dict[str, Case] = {
     "cloze masked": (
         lambda: cloze(MASKED),
         (zeros(2, 7), ones(2, 7), ones(2, 7)),
-        "tokens: expected at most 6 in a row, got 7",
+        "tokens: expected at most 6 per row, got 7",
     ),
     "source": (translator, (zeros(2, 9), ones(2, 9), zeros(2, 3)), "source: expected at most 8"),
     "target": (translator, (zeros(2, 3), ones(2, 3), zeros(2, 9)), "target: expected at most 8"),
@@ -115,7 +115,7 @@ CASES: dict[str, Case] = {
     "sound, too long": (
         recognizer,
         (torch.zeros(1, 33, FEATURES), ones(1, 33), zeros(1, 3)),
-        "frames: expected at most 32 in a row, got 33",
+        "frames: expected at most 32 per row, got 33",
     ),
     "picture": (captioner, (torch.zeros(3, 8, 16), zeros(1, 3)), "images: expected shape"),
     "channels": (captioner, (torch.zeros(1, 1, 8, 16), zeros(1, 3)), r"\(batch, 3, rows, columns"),

@@ -106,7 +106,7 @@ def test_the_memory_in_milliseconds_is_a_window_of_places() -> None:
 
 
 def test_what_cannot_be_built_is_refused() -> None:
-    with pytest.raises(ValueError, match="choose one"):
+    with pytest.raises(ValueError, match="set ctc = true"):
         RecognizerConfig(ctc=False)
     with pytest.raises(ValueError, match=r"decoder\.kind"):
         RecognizerConfig(attention_window_ms=200.0)

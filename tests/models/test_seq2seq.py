@@ -88,20 +88,27 @@ def test_target_is_causal_and_source_is_visible(body: str, decoder: str) -> None
 @pairs
 @torch.no_grad()
 def test_selected_rows_continue(body: str, decoder: str) -> None:
-    """Within their prompt only what was written moves; else everything does."""
+    """Hypotheses that are moved, duplicated, or dropped with their prompt equal whole rows."""
     model = built(body, decoder)
     stepper = Seq2SeqStepper(model, START)
-    twice = torch.tensor([0, 0, 1, 1])
+
+    def check(scores: Tensor, prompts: list[int], *texts: list[int]) -> None:
+        rows = torch.tensor([[START, *text] for text in texts])
+        expected = model(SOURCE[prompts], PRESENT[prompts], rows)[:, -1]
+        assert_close(scores, expected, rtol=0, atol=1e-10)
+
     _, state = stepper.prefill(SOURCE, PRESENT)
-    state = stepper.reorder(state, twice, same_prompts=False)
-    written = torch.tensor([5, 6, 7, 8])
-    _, state = stepper.step(written, state)
-    swapped = torch.tensor([1, 1, 3, 2])
-    state = stepper.reorder(state, swapped, same_prompts=True)
-    scores, _ = stepper.step(torch.tensor([9, 9, 9, 9]), state)
-    rows = [[START, int(written[row]), 9] for row in swapped]
-    expected = model(SOURCE[twice], PRESENT[twice], torch.tensor(rows))[:, -1]
-    assert_close(scores, expected, rtol=0, atol=1e-10)
+    state = stepper.reorder(state, torch.tensor([0, 0, 1, 1]), beam=2, same_prompts=True)
+    _, state = stepper.step(torch.tensor([5, 6, 7, 8]), state)
+    state = stepper.reorder(state, torch.tensor([1, 1, 3, 2]), beam=2, same_prompts=True)
+    scores, state = stepper.step(torch.tensor([9, 10, 9, 10]), state)
+    check(scores, [0, 0, 1, 1], [6, 9], [6, 10], [8, 9], [7, 10])
+    state = stepper.reorder(state, torch.tensor([3, 2, 3]), beam=3, same_prompts=False)
+    scores, state = stepper.step(torch.tensor([5, 5, 6]), state)
+    check(scores, [1, 1, 1], [7, 10, 5], [8, 9, 5], [7, 10, 6])
+    state = stepper.reorder(state, torch.tensor([2, 0]), beam=1, same_prompts=False)
+    scores, _ = stepper.step(torch.tensor([9, 9]), state)
+    check(scores, [1, 1], [7, 10, 6, 9], [7, 10, 5, 9])
 
 
 @torch.no_grad()
@@ -141,5 +148,5 @@ def test_incompatible_choices_are_rejected() -> None:
             encoder=TransformerEncoderConfig(attention=MultiHeadConfig(heads=5)),
             decoder=DECODERS["rnn"],
         )
-    with pytest.raises(ValueError, match="bidirectional"):
+    with pytest.raises(ValueError, match="expected false in an encoder"):
         EncoderDecoderConfig(encoder=GatedConvolutionConfig(causal=True))

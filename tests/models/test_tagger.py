@@ -19,9 +19,9 @@ from harken.models.tagger import (
     CBOWConfig,
     CharacterCNN,
     CharacterCNNConfig,
+    CharacterFeaturesConfig,
     CharacterLSTM,
     CharacterLSTMConfig,
-    CharactersConfig,
     NoCharactersConfig,
     Tagger,
     TaggerConfig,
@@ -40,7 +40,7 @@ BODIES: dict[str, EncoderConfig] = {
         layers=2, max_length=11, attention=MultiHeadConfig(heads=2), dropout=0.5
     ),
 }
-VIEWS: dict[str, CharactersConfig] = {
+VIEWS: dict[str, CharacterFeaturesConfig] = {
     "cnn": CharacterCNNConfig(width=6, embedding_width=3, kernel=3),
     "lstm": CharacterLSTMConfig(width=6, embedding_width=3),
     "none": NoCharactersConfig(),
@@ -203,7 +203,7 @@ def test_weights_are_a_function_of_the_seed() -> None:
 
 def test_neighbors_are_there_only_when_asked_for() -> None:
     assert small().neighbors is None
-    model = CONFIG.build(**SIZES, seed=0, neighbors=CBOWConfig(window=1))
+    model = CONFIG.build(**SIZES, seed=0, cbow=CBOWConfig(window=1))
     assert model.neighbors is not None
     assert model.neighbors.lm_head.weight.shape == (WORDS, model.words.embedding_dim)
 
@@ -229,5 +229,5 @@ def test_incompatible_choices_are_rejected(change: dict[str, object], message: s
 
 
 def test_an_odd_view_of_two_directions_is_refused() -> None:
-    with pytest.raises(UserError, match="both directions need an even width"):
+    with pytest.raises(UserError, match="expected an even number"):
         loads(TaggerConfig, '[characters]\nkind = "lstm"\nwidth = 7', base=Path())

@@ -142,7 +142,7 @@ def sample_page() -> str:
                     title="Training and dev loss",
                     x_label="step",
                     y_label="loss, nats per token",
-                    marks=[VerticalLine(0, "reading"), VerticalLine(4000, "questions")],
+                    vertical_lines=[VerticalLine(0, "pretrain"), VerticalLine(4000, "finetune")],
                 ),
             ),
             Section(

@@ -9,7 +9,7 @@ from harken.formats.examples import SpokenWord
 from harken.report.audio_attention import audio_drawing, audio_figure, place_words, time_axis
 from harken.report.axis import exact_axis
 from harken.report.canvas import Drawing, Heatmap, Label, Polyline
-from harken.report.palette import LIGHT, scale
+from harken.report.palette import LIGHT, color_scale
 from harken.report.viewed_attention import ViewedAttention
 from harken.tasks.attention_view import AudioView
 
@@ -98,7 +98,7 @@ def test_a_loud_frame_stands_at_its_second_and_low_pitch_at_the_bottom() -> None
     heard = root.find("div", "spectrogram")
     at = darkest(heard)[BINS - 2]
     assert on_axis(root, at) == pytest.approx(FIRST_FRAME + 67 * FRAME, abs=1e-5)
-    assert image(heard)[BINS - 2, 67].tolist() == scale(LIGHT)[-1].tolist()
+    assert image(heard)[BINS - 2, 67].tolist() == color_scale(LIGHT)[-1].tolist()
 
 
 def test_half_a_minute_keeps_its_peaks() -> None:
@@ -178,10 +178,11 @@ def test_one_head_is_drawn_once() -> None:
 def test_the_largest_weight_of_all_heads_has_the_last_color() -> None:
     layers = [pointed(PEAKS, HEADS, PLACES) / 4, pointed(PEAKS, HEADS, PLACES)]
     root = figure(maps(layers))
-    assert image(root.find("div", "large"))[0, PEAKS[0]].tolist() == scale(LIGHT)[-1].tolist()
+    assert image(root.find("div", "large"))[0, PEAKS[0]].tolist() == color_scale(LIGHT)[-1].tolist()
     # A quarter of the weight is half of the way: 63 / 2, rounded to even.
     assert (
-        image(root.find_all("div", "strip")[0])[0, PEAKS[0]].tolist() == scale(LIGHT)[32].tolist()
+        image(root.find_all("div", "strip")[0])[0, PEAKS[0]].tolist()
+        == color_scale(LIGHT)[32].tolist()
     )
     ticks = root.find("div", "scale").find("div").find_all("span")
     assert [tick.text for tick in ticks] == ["0", "0.056", "0.23", "0.51", "0.9"]
@@ -191,8 +192,8 @@ def test_the_largest_weight_of_all_heads_has_the_last_color() -> None:
 def test_silence_and_zero_weights_are_drawn(weight: float) -> None:
     equal = np.full((1, SYMBOLS, PLACES), weight, dtype=np.float16)
     root = figure(maps([equal], spectrogram=np.full((FRAMES, BINS), -15.9)))
-    assert (image(root.find("div", "spectrogram")) == scale(LIGHT)[0]).all()
-    assert (image(root.find("div", "large")) == scale(LIGHT)[-1 if weight else 0]).all()
+    assert (image(root.find("div", "spectrogram")) == color_scale(LIGHT)[0]).all()
+    assert (image(root.find("div", "large")) == color_scale(LIGHT)[-1 if weight else 0]).all()
 
 
 def second_at(drawn: Drawing, x: float) -> float:

@@ -23,9 +23,9 @@ from harken.report.canvas import (
     Polyline,
     escape_missing_glyphs,
     heading,
-    short,
+    shorten,
 )
-from harken.report.palette import DARK, LIGHT, scale
+from harken.report.palette import DARK, LIGHT, color_scale
 
 from .sample import decoded
 from .test_escaping import HOSTILE, INVISIBLE
@@ -57,7 +57,7 @@ def test_png_shows_every_mark() -> None:
     file = Image.open(BytesIO(DRAWING.png(3)))
     assert file.size == (600, 300)
     pixels = np.asarray(file.convert("RGB"))
-    colors = scale(LIGHT)
+    colors = color_scale(LIGHT)
     levels = np.rint(63 * WEIGHTS**0.5).astype(int)
     np.testing.assert_array_equal(pixels[90:210:60, 60:240:60], colors[levels])
     np.testing.assert_array_equal(pixels[75:225:30, 255:465:30], PIXELS)
@@ -79,7 +79,7 @@ def test_the_svg_has_text_both_themes_and_a_description() -> None:
     assert list(images) == ["dark-0", "light-0", "picture-1"]
     # Files store rows from the bottom or flip by a transform: compare sets of colors.
     for name, anchors in (("light-0", LIGHT), ("dark-0", DARK)):
-        expected = scale(anchors)[np.rint(63 * np.sqrt(WEIGHTS)).astype(int)]
+        expected = color_scale(anchors)[np.rint(63 * np.sqrt(WEIGHTS)).astype(int)]
         element = images[name]
         assert element.tolist() in (expected.tolist(), expected[::-1].tolist())
     style = root.findtext(f"{SVG}style") or ""
@@ -138,7 +138,7 @@ def test_letters_without_a_font_are_escaped_in_the_png() -> None:
     ],
 )
 def test_long_labels_are_cut(raw: str, expected: str) -> None:
-    assert short(raw) == expected
+    assert shorten(raw) == expected
 
 
 @pytest.mark.parametrize("name", ["a.svg", "a.PNG"])

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.measure.interval import Estimate
-from harken.report.axis import label, log_axis, rounded, ticks
-from harken.report.chart import Series, VerticalLine, chart, stacked_bar, thin
+from harken.report.axis import format_measured, format_tick, log_axis, ticks
+from harken.report.chart import Series, VerticalLine, chart, stacked_bar, thin_points
 
 from .parsed import Element, parse
 
@@ -17,7 +17,9 @@ from .parsed import Element, parse
 def figure(*curves: Series, log_y: bool = False, marks: tuple[VerticalLine, ...] = ()) -> Element:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        html = chart(curves, title="t", x_label="step", y_label="loss", log_y=log_y, marks=marks)
+        html = chart(
+            curves, title="t", x_label="step", y_label="loss", log_y=log_y, vertical_lines=marks
+        )
     assert "nan" not in html and "inf" not in html
     return parse(html)
 
@@ -80,10 +82,10 @@ def test_log_axis_by_hand(low: float, high: float, expected: object) -> None:
 
 
 def test_labels() -> None:
-    assert [label(float(x)) for x in (0, 0.05, 2.5, 1000, 20000.5, -3, 1e-6, 2e7)] == [
+    assert [format_tick(float(x)) for x in (0, 0.05, 2.5, 1000, 20000.5, -3, 1e-6, 2e7)] == [
         "0", "0.05", "2.5", "1000", "20\u202f000.5", "−3", "1e−6", "2e7",
     ]  # fmt: skip
-    assert [rounded(x) for x in (0.0, 0.00312, 0.3, 4.256, 143.3, -12.0, math.nan)] == [
+    assert [format_measured(x) for x in (0.0, 0.00312, 0.3, 4.256, 143.3, -12.0, math.nan)] == [
         "0", "0.00312", "0.300", "4.26", "143", "−12.0", "–",
     ]  # fmt: skip
 
@@ -131,8 +133,8 @@ def test_equal_values_are_in_the_middle() -> None:
 @pytest.mark.parametrize("values", [[], [math.nan, math.nan]])
 def test_empty_chart(values: list[float]) -> None:
     plot = figure(Series(name="a", x=range(len(values)), y=values))
-    assert "No points" in plot.text and not plot.find_all("svg", "plot")
-    assert "No points" in figure().text
+    assert "No data" in plot.text and not plot.find_all("svg", "plot")
+    assert "No data" in figure().text
 
 
 def test_legend_and_description() -> None:
@@ -140,9 +142,9 @@ def test_legend_and_description() -> None:
         Series(name="full", x=[0, 5, 9], y=[3.0, 1.0, 2.0]), Series(name="gap", x=[0], y=[math.nan])
     )
     legend = [item.text for item in plot.find("ul").find_all("li")]
-    assert legend == ["full final 2.00", "gap no values"]
+    assert legend == ["full last value 2.00", "gap no values"]
     description = plot.find("svg", "plot").attributes["aria-label"]
-    assert "full: 3.00 at 0, 2.00 at 9, lowest 1.00 at 5. gap: no values." in description
+    assert "full: from 3.00 at 0 to 2.00 at 9, lowest 1.00 at 5. gap: no values." in description
 
 
 def test_lengths_must_agree() -> None:
@@ -154,7 +156,7 @@ def test_thinning_keeps_ends_and_extremes() -> None:
     random = np.random.default_rng(0)
     points = np.column_stack([np.arange(50_021.0), random.normal(size=50_021)])
     points[31_337, 1], points[4_242, 1] = 99.0, -99.0
-    thinned = thin(points, columns=97)
+    thinned = thin_points(points, columns=97)
     assert len(thinned) <= 4 * 97
     assert {(0.0, points[0, 1]), (31_337.0, 99.0), (4_242.0, -99.0)} <= set(map(tuple, thinned))
     np.testing.assert_array_equal(thinned[-1], points[-1])
@@ -164,7 +166,7 @@ def test_thinning_keeps_ends_and_extremes() -> None:
         before = points[(points[:, 0] >= left) & (points[:, 0] < right), 1]
         after = thinned[(thinned[:, 0] >= left) & (thinned[:, 0] < right), 1]
         assert (before.min(), before.max()) == (after.min(), after.max())
-    np.testing.assert_array_equal(thin(points[:388], columns=97), points[:388])  # short enough
+    np.testing.assert_array_equal(thin_points(points[:388], columns=97), points[:388])
 
 
 def test_many_points_make_a_small_figure() -> None:
@@ -176,17 +178,17 @@ def test_many_points_make_a_small_figure() -> None:
 
 def test_marks_are_at_their_steps_and_names_do_not_overlap() -> None:
     marks = (
-        VerticalLine(60, "questions"),
-        VerticalLine(0, "a rather long reading"),
+        VerticalLine(60, "finetune"),
+        VerticalLine(0, "a rather long stage"),
         VerticalLine(5, "next"),
     )
     plot = figure(Series(name="a", x=[10, 100], y=[1.0, 2.0]), marks=marks)
     texts = [group.find("text") for group in plot.find_all("g", "marks")]
     placed = [(t.text, t.attributes["x"], int(t.attributes["y"])) for t in texts]
     assert [(name, x) for name, x, _ in placed] == [
-        ("a rather long reading", "0.00%"),
+        ("a rather long stage", "0.00%"),
         ("next", "5.00%"),
-        ("questions", "60.00%"),
+        ("finetune", "60.00%"),
     ]
     assert placed[1][2] < placed[0][2] == placed[2][2]
     assert "--mark-lines:2" in plot.find("svg", "plot").attributes["style"]
@@ -219,7 +221,7 @@ def test_percentages_start_at_zero_and_end_above_the_values() -> None:
     def drawn(x: list[float], y: list[float]) -> Element:
         marks = [VerticalLine(0.25, "a"), VerticalLine(0.75, "rather long")]
         series = [Series(name="a", x=x, y=y)]
-        return parse(chart(series, x_label="x", y_label="y", percent=True, marks=marks))
+        return parse(chart(series, x_label="x", y_label="y", percent=True, vertical_lines=marks))
 
     plot = drawn([0.0, 0.5, 1.0], [0.0, 0.1, 0.2])
     assert paths(plot) == [[[(0, 1000), (500, 500), (1000, 0)]]]

@@ -8,7 +8,7 @@ from harken.formats.examples import SpokenWord
 from harken.measure.interval import Estimate
 from harken.report.attention_page import attention_figure
 from harken.report.chart import Series, VerticalLine, chart
-from harken.report.markup import prose, token, visible
+from harken.report.markup import token_html, visible_text, visible_token
 from harken.report.page import Section, page
 from harken.report.tables import (
     ResultRow,
@@ -59,14 +59,14 @@ INVISIBLE = {
 
 @pytest.mark.parametrize(("raw", "shown"), ({raw: raw for raw in HOSTILE} | INVISIBLE).items())
 def test_text_is_not_markup_and_invisible_characters_are_shown(raw: str, shown: str) -> None:
-    assert visible(raw) == shown
-    assert parse(token(raw)).text == shown
-    assert set(tags(parse(token(raw)))) <= {"bdi", "i"}
-    token(raw).encode("utf-8")  # a lone surrogate would raise
+    assert visible_token(raw) == shown
+    assert parse(token_html(raw)).text == shown
+    assert set(tags(parse(token_html(raw)))) <= {"bdi", "i"}
+    token_html(raw).encode("utf-8")  # a lone surrogate would raise
 
 
 def test_prose_keeps_line_ends_and_tabs() -> None:
-    assert prose("a\r\nb\tc\x00") == "a\nb\tc\\x00"
+    assert visible_text("a\r\nb\tc\x00") == "a\nb\tc\\x00"
 
 
 def _everywhere(strings: tuple[str, ...]) -> str:
@@ -104,7 +104,11 @@ def _everywhere(strings: tuple[str, ...]) -> str:
         + plain_table([joined], [[joined]], caption=joined)
         + settings_table({joined: {joined: joined}})
         + chart(
-            [curve], title=joined, x_label=joined, y_label=joined, marks=[VerticalLine(0, joined)]
+            [curve],
+            title=joined,
+            x_label=joined,
+            y_label=joined,
+            vertical_lines=[VerticalLine(0, joined)],
         )
         + Markup().join(attention_figure(view, joined, note=joined) for view in views)
         + examples_table(predictions, [prediction.input for prediction in predictions])
@@ -135,7 +139,7 @@ def test_tokens_round_trip_through_the_page() -> None:
     raw = HOSTILE + tuple(INVISIBLE)
     document = parse(_everywhere(raw))
     figure = document.find_all("figure", "attention")[0]
-    expected = [visible(s) for s in raw]
+    expected = [visible_token(s) for s in raw]
     for css_class in ("keys", "queries"):
         labels = figure.find("ol", css_class).find_all("li")
         assert [label.text for label in labels] == expected

@@ -23,8 +23,8 @@ TITLES = [
     "Error rate against coverage.",
     "Guaranteed error rates.",
     "Kinds of answers.",
-    "Answers of the nearest name, by spelling.",
-    "Answers of the nearest name, by the model's hidden state.",
+    "Confusions with the most similar name, by spelling.",
+    "Confusions with the most similar name, by the model's hidden state.",
     "Fictional names.",
     "Accuracy by group.",
 ]
@@ -85,9 +85,11 @@ def test_every_figure_says_how_to_read_it(usual: Element) -> None:
     assert all(len(reading) > 40 for reading in result.values())
     assert "not enough" not in result["Error rate against coverage."]
     # Of the two hundred, those with an ø share no trigram with Bob.
-    assert "133 of 200 wrong answers" in result["Answers of the nearest name, by spelling."]
-    assert "would be 50.0" in result["Answers of the nearest name, by spelling."]
-    assert "1 of the 2 answers are known ones" in result["Fictional names."]
+    assert (
+        "133 of 200 wrong answers" in result["Confusions with the most similar name, by spelling."]
+    )
+    assert "50.0 would be expected" in result["Confusions with the most similar name, by spelling."]
+    assert "Of the 2 answers, 1 are known answers" in result["Fictional names."]
 
 
 def test_guarantees_in_figures(usual: Element) -> None:
@@ -112,8 +114,8 @@ def test_no_guarantee_is_possible() -> None:
     answers, expected = people(20, 0)
     result = section(honesty(answers, expected, [Answer("Ada Elk", "Rome", 0.9)]))
     caption = captions(result)["Error rate against coverage."]
-    assert "not enough to guarantee at most 10 % errors" in caption
-    assert [row[1] for row in rows(result, 0)] == ["not supported by the questions"] * 3
+    assert "No confidence threshold guarantees at most 10 % errors" in caption
+    assert [row[1] for row in rows(result, 0)] == ["no threshold"] * 3
     assert not result.find_all("g", "marks")
     assert "no threshold" in result.text
 

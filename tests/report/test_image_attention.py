@@ -14,14 +14,14 @@ from harken.layers.frontends import ConvStemConfig, ImageSizes, PatchEmbeddingCo
 from harken.report.canvas import Circle, Heatmap, Label, Picture
 from harken.report.image_attention import (
     OVERLAY,
-    blended,
+    blend_overlay,
     image_drawing,
     image_figure,
-    image_of,
+    image_view,
     peak,
-    reduced,
+    reduce_image,
 )
-from harken.report.palette import LIGHT, scale
+from harken.report.palette import LIGHT, color_scale
 from harken.report.viewed_attention import ViewedAttention
 from harken.tasks.attention_view import ImageView
 
@@ -133,7 +133,7 @@ def test_a_weight_clears_exactly_the_pixels_of_its_position(
     grid: tuple[ViewedAttention, int],
 ) -> None:
     attention, lit = grid
-    view = image_of(attention)
+    view = image_view(attention)
     (word,) = cells(figure(attention).find("div", "head-view"))
     owner = nearest(view)
     assert (opacity(word)[owner == lit] == 0).all()
@@ -145,7 +145,7 @@ def test_a_weight_clears_exactly_the_pixels_of_its_position(
         centers, rel=1e-5
     )
     # The file shows the same pixels.
-    pixels = blended(view, attention.layers[0].weights[0, 0], reduced(view.image, 512))
+    pixels = blend_overlay(view, attention.layers[0].weights[0, 0], reduce_image(view.image, 512))
     assert (pixels[owner == lit] == 255).all()
     covered = np.rint(0.2 * 255 + 0.8 * np.array(OVERLAY))
     assert (pixels[(owner != lit) & (owner >= 0)] == covered).all()
@@ -188,7 +188,7 @@ def test_the_overlay_fades_with_the_square_root_of_the_weight() -> None:
     weights = np.zeros((1, 1, PLACES), np.float16)
     weights[0, 0, [5, 6, 7]] = [0.5, 0.125, 0.25]
     attention = maps([weights], ("a",))
-    owner = nearest(image_of(attention))
+    owner = nearest(image_view(attention))
     for place, expected in ((5, 0.0), (6, 0.4), (7, 0.8 * (1 - 0.5**0.5)), (8, 0.8)):
         covered = opacity(cells(figure(attention))[0])[owner == place]
         np.testing.assert_allclose(covered, expected, atol=0.5 / 255)
@@ -218,7 +218,7 @@ def test_a_large_image_is_reduced_in_the_same_place() -> None:
     drawn = decoded(shared.attributes["href"])
     assert drawn.shape == (351, 507, 3)  # 1402 / 4, rounded up
     np.testing.assert_allclose(drawn[5, 7], image[20:24, 28:32].mean(axis=(0, 1)), atol=0.51)
-    np.testing.assert_array_equal(reduced(image[:100, :100], 512), image[:100, :100])
+    np.testing.assert_array_equal(reduce_image(image[:100, :100], 512), image[:100, :100])
 
 
 def test_the_mean_of_the_last_layer_is_shown_and_every_head_may_be_chosen() -> None:
@@ -261,7 +261,7 @@ def test_a_feature_map_without_image_is_a_heatmap() -> None:
     for scene, place in zip(scenes, PEAKS, strict=True):
         pixels = decoded(scene.find("img").attributes["src"])
         assert pixels.shape == (ROWS, COLUMNS, 3)
-        assert pixels[place // COLUMNS, place % COLUMNS].tolist() == scale(LIGHT)[-1].tolist()
+        assert pixels[place // COLUMNS, place % COLUMNS].tolist() == color_scale(LIGHT)[-1].tolist()
     marks = [mark for mark in image_drawing(attention, "t").marks if isinstance(mark, Heatmap)]
     assert [int(mark.weights.argmax()) for mark in marks] == list(PEAKS)
 
@@ -282,14 +282,16 @@ def test_columns_are_words_and_rows_are_heads() -> None:
     columns = 1 + len(WORDS)
     assert len(pictures) == (1 + HEADS) * columns
     labels = {mark.text: mark for mark in drawn.marks if isinstance(mark, Label)}
-    view, image = image_of(maps()), noise(HEIGHT, WIDTH)
+    view, image = image_view(maps()), noise(HEIGHT, WIDTH)
     for row, choice in enumerate(maps().layers[-1].mean_and_heads()):
         first = pictures[row * columns]
         np.testing.assert_array_equal(first.pixels, image)
         assert labels[choice.name].y == pytest.approx(first.y + first.height / 2 + 4)
         for word, raw in enumerate(WORDS):
             cell = pictures[row * columns + 1 + word]
-            np.testing.assert_array_equal(cell.pixels, blended(view, choice.weights[word], image))
+            np.testing.assert_array_equal(
+                cell.pixels, blend_overlay(view, choice.weights[word], image)
+            )
             assert cell.x == labels[raw].x
     rings = [mark for mark in drawn.marks if isinstance(mark, Circle) and mark.color == "peak"]
     cell, unit = pictures[1], 120 / HEIGHT
@@ -342,7 +344,7 @@ def test_browser_clears_the_pixels_of_a_position_and_keys_select_heads(tmp_path:
         screen = np.asarray(Image.open(BytesIO(shot)).convert("RGB")).astype(int)
         boxes = browser.boxes("li > svg.scene")
         assert len(boxes) == 1 + len(WORDS)
-        owner = nearest(image_of(attention))
+        owner = nearest(image_view(attention))
         covered = np.rint(0.2 * 255 + 0.8 * np.array(OVERLAY))
         for box, place in zip(boxes[1:], PEAKS, strict=True):
             x = box["left"] + (np.arange(WIDTH) + 0.5) * box["width"] / WIDTH

@@ -1,6 +1,6 @@
 import numpy as np
 
-from harken.report.palette import DARK, LEVELS, LIGHT, heatmap, max_pool, scale
+from harken.report.palette import DARK, LEVELS, LIGHT, color_scale, heatmap, max_pool
 
 from .parsed import parse
 from .sample import decoded
@@ -11,9 +11,9 @@ def lightness(colors: np.ndarray) -> np.ndarray:
 
 
 def test_lightness_is_monotonic_in_both_scales() -> None:
-    assert (np.diff(lightness(scale(LIGHT).astype(float))) < 0).all()
-    assert (np.diff(lightness(scale(DARK).astype(float))) > 0).all()
-    assert scale(LIGHT).shape == (LEVELS, 3)
+    assert (np.diff(lightness(color_scale(LIGHT).astype(float))) < 0).all()
+    assert (np.diff(lightness(color_scale(DARK).astype(float))) > 0).all()
+    assert color_scale(LIGHT).shape == (LEVELS, 3)
 
 
 def test_pixels_have_the_color_of_their_weight() -> None:
@@ -21,8 +21,8 @@ def test_pixels_have_the_color_of_their_weight() -> None:
     picture = parse(heatmap(weights, 'an "alt" <text>'))
     levels = np.rint(63 * np.sqrt(np.clip(weights, 0, 1))).astype(int)
     light, dark = picture.find("img").attributes, picture.find("source").attributes
-    np.testing.assert_array_equal(decoded(light["src"]), scale(LIGHT)[levels])
-    np.testing.assert_array_equal(decoded(dark["srcset"]), scale(DARK)[levels])
+    np.testing.assert_array_equal(decoded(light["src"]), color_scale(LIGHT)[levels])
+    np.testing.assert_array_equal(decoded(dark["srcset"]), color_scale(DARK)[levels])
     assert (light["width"], light["height"], light["alt"]) == ("7", "5", 'an "alt" <text>')
     assert dark["media"] == "screen and (prefers-color-scheme: dark)"
 

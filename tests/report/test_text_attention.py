@@ -13,7 +13,7 @@ from harken.report.text_attention import (
     THRESHOLDS,
     AttentionLine,
     attention_lines,
-    sharpest,
+    sharpest_head,
     text_drawing,
     text_figure,
 )
@@ -85,7 +85,7 @@ def test_sharpest_head_is_large_and_its_last_query_is_shown() -> None:
     weights = np.full((LAYERS, HEADS, QUERIES, KEYS), 1 / KEYS)
     weights[1, 2, 0] = np.eye(KEYS)[3]  # sharper, but not the last query
     weights[0, 1, -1] = [0, 0.02, 0, 0.83, 0.15, 0, 0]
-    assert sharpest(maps(weights)) == (0, 1)
+    assert sharpest_head(maps(weights)) == (0, 1)
     shown = figure(maps(weights))
     assert shown.find("span", "chosen").attributes["data-name"] == "L1.H2"
     assert shown.find("p", "weight-text").text == "‘q4’ attends most to ‘k3’ (0.83)"
@@ -105,7 +105,7 @@ def test_a_long_text_is_shown_in_blocks_and_the_caption_says_so() -> None:
     weights[..., 300] = 1.0
     shown = figure(maps(weights))
     assert shown.find("figcaption").text == (
-        "t n 5 queries and 1\u202f021 keys: each square is the largest weight of 1 × 4 tokens. "
+        "t n 5 queries and 1\u202f021 keys: each cell is the largest weight of 1 × 4 tokens. "
         "In L1.H1, ‘q4’ attends most to ‘k300’ (1.00)."
     )
     assert [item.text for item in shown.find("ol", "queries").find_all("li")] == tokens(5, 0)[0]
@@ -137,7 +137,7 @@ def test_small_weights_have_no_line_and_large_ones_are_on_top() -> None:
     attention = attention_lines(pointed(*expected, AttentionLine(0, 0, 0.0199)))
     assert attention == (expected, "every weight of at least 0.02")
     diffuse = attention_lines(np.full((3, 5), 0.19))
-    assert diffuse == ([], "no line: the largest weight is 0.19, below 0.2")
+    assert diffuse == ([], "no weight: the largest is 0.19, below 0.2")
     drawn, caption = attention_lines(np.ones((3, 5)))
     assert len(drawn) == LINES_PER_QUERY * 3
     assert caption == "the largest 12 of 15 weights of at least 0.5"
@@ -196,7 +196,7 @@ def test_labels_never_overlap_and_the_notes_say_what_is_left_out(count: int) -> 
         assert min(np.diff(places)) >= 13.9
     text = " ".join(label.text for label in labels)
     assert ("largest weight of 4 × 4 tokens" in text) == (count == 1021)
-    assert ("not every token has a label" in text) == (count > 61)
+    assert ("Not every token has a label" in text) == (count > 61)
     for mark in (large, *small):
         assert max(mark.weights.shape) <= 320
         assert mark.x + mark.width <= drawn.width and mark.y + mark.height <= drawn.height

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.formats.split import PARTS, Part
+from harken.formats.split import SPLITS, Split
 from harken.synthetic import people, scenes, sentences, speech
 from harken.synthetic.joined import JoinedConfig
 from harken.synthetic.lexicon import MAX_STEMS
@@ -37,10 +37,10 @@ class Generator(NamedTuple):
 
 
 GENERATORS = {
-    "people": Generator(people, "person", "write_people", PeopleConfig, "people"),
+    "people": Generator(people, "draw_person", "write_people", PeopleConfig, "people"),
     "sentences": Generator(sentences, "sentence", "write_sentences", SentencesConfig, "sentences"),
     "scenes": Generator(scenes, "draw_scene", "write_scenes", ScenesConfig, "scenes"),
-    "speech": Generator(speech, "speak", "write_speech", SpeechConfig, "utterances"),
+    "speech": Generator(speech, "draw_utterance", "write_speech", SpeechConfig, "utterances"),
 }
 
 
@@ -87,26 +87,28 @@ def test_a_folder_that_cannot_be_written_is_an_error(write: Generator, tmp_path:
         write(tmp_path / "file" / "folder", 3)
 
 
-def draw(name: str, seed: int, part: Part, index: int, count: int = 3) -> Any:
+def draw(name: str, seed: int, split: Split, index: int, count: int = 3) -> Any:
     generator = GENERATORS[name]
     config = generator.config(seed=seed, **{generator.size: count})
-    return getattr(generator.module, generator.item)(config, part, index)
+    return getattr(generator.module, generator.item)(config, split, index)
 
 
 @pytest.mark.parametrize("name", ["sentences", "scenes", "speech"])
-@given(seed=st.integers(-(2**63), 2**63), part=st.sampled_from(PARTS), index=st.integers(0, 10**6))
+@given(
+    seed=st.integers(-(2**63), 2**63), split=st.sampled_from(SPLITS), index=st.integers(0, 10**6)
+)
 @settings(max_examples=10)
 def test_an_item_does_not_depend_on_the_others(
-    name: str, seed: int, part: Part, index: int
+    name: str, seed: int, split: Split, index: int
 ) -> None:
-    item = draw(name, seed, part, index)
-    draw(name, seed, part, index + 1, count=10**5)
-    np.testing.assert_equal(draw(name, seed, part, index, count=10**5), item)
+    item = draw(name, seed, split, index)
+    draw(name, seed, split, index + 1, count=10**5)
+    np.testing.assert_equal(draw(name, seed, split, index, count=10**5), item)
 
 
 @pytest.mark.parametrize("name", ["sentences", "scenes", "speech"])
 def test_seeds_parts_and_indices_draw_different_items(name: str) -> None:
-    keys = product(range(3), PARTS, range(5))
+    keys = product(range(3), SPLITS, range(5))
     items = {pickle.dumps(draw(name, *key)[-1]) for key in keys}  # without file names
     assert len(items) == 45
 
@@ -119,9 +121,9 @@ NAN = float("nan")
     [
         (PeopleConfig, {"people": 1}, f"people must be from 2 to {NAMES}, got 1"),
         (PeopleConfig, {"people": NAMES + 1}, "people must be .*got"),
-        (PeopleConfig, {"question_ratio": 0.0}, "question_ratio must be .*got 0.0"),
-        (PeopleConfig, {"question_ratio": 1.0}, "question_ratio must be .*got 1.0"),
-        (PeopleConfig, {"question_ratio": NAN}, "question_ratio must be .*got nan"),
+        (PeopleConfig, {"train_share": 0.0}, "train_share must be .*got 0.0"),
+        (PeopleConfig, {"train_share": 1.0}, "train_share must be .*got 1.0"),
+        (PeopleConfig, {"train_share": NAN}, "train_share must be .*got nan"),
         (PeopleConfig, {"places": 1}, "places must be .*got 1"),
         (PeopleConfig, {"places": len(PLACE_STEMS) + 1}, "places must be .*got"),
         (PeopleConfig, {"facts": 0}, "facts must be from 1 to 6, got 0"),
@@ -136,15 +138,19 @@ NAN = float("nan")
         (ScenesConfig, {"scenes": 100_001}, "scenes must be .*got 100001"),
         (ScenesConfig, {"size": 31}, "size must be from 32 to 512, got 31"),
         (ScenesConfig, {"size": 513}, "size must be .*got 513"),
-        (ScenesConfig, {"min_shapes": 0}, "expected 1 <= minimum.*got minimum 0, maximum 3"),
-        (ScenesConfig, {"min_shapes": 3, "max_shapes": 2}, "got minimum 3, maximum 2"),
-        (ScenesConfig, {"max_shapes": 5}, "maximum <= 4, got minimum 1, maximum 5"),
+        (
+            ScenesConfig,
+            {"min_shapes": 0},
+            "expected 1 <= min_shapes <= max_shapes <= 4, got 0 and 3",
+        ),
+        (ScenesConfig, {"min_shapes": 3, "max_shapes": 2}, "got 3 and 2"),
+        (ScenesConfig, {"max_shapes": 5}, "max_shapes <= 4, got 1 and 5"),
         (ScenesConfig, {"noise": -1.0}, "noise must be from 0 to 64, got -1.0"),
         (ScenesConfig, {"noise": NAN}, "noise must be .*got nan"),
         (SpeechConfig, {"utterances": 2}, "utterances must be from 3 to 100000, got 2"),
-        (SpeechConfig, {"min_words": 0}, "expected 1 <= minimum.*got minimum 0, maximum 5"),
-        (SpeechConfig, {"min_words": 4, "max_words": 3}, "got minimum 4, maximum 3"),
-        (SpeechConfig, {"max_words": MAX_WORDS + 1}, f"maximum <= {MAX_WORDS}, got"),
+        (SpeechConfig, {"min_words": 0}, "expected 1 <= min_words .*got 0 and 5"),
+        (SpeechConfig, {"min_words": 4, "max_words": 3}, "got 4 and 3"),
+        (SpeechConfig, {"max_words": MAX_WORDS + 1}, f"max_words <= {MAX_WORDS}, got"),
         (SpeechConfig, {"words": ("one", "uno")}, "words must be some of zero, .*got uno"),
         (SpeechConfig, {"words": ()}, "words must be .*got none"),
         (SpeechConfig, {"speakers": 2}, "speakers must be .*got 2"),
@@ -152,8 +158,8 @@ NAN = float("nan")
         (SpeechConfig, {"snr": -1.0}, "snr must be .*got -1.0"),
         (SpeechConfig, {"snr": NAN}, "snr must be .*got nan"),
         (JoinedConfig, {"sentences": 2}, "sentences must be from 3 to 100000, got 2"),
-        (JoinedConfig, {"min_words": 8}, "expected 1 <= minimum.*got minimum 8, maximum 7"),
-        (JoinedConfig, {"max_words": 101}, "maximum <= 100, got minimum 3, maximum 101"),
+        (JoinedConfig, {"min_words": 8}, "expected 1 <= min_words.*got 8 and 7"),
+        (JoinedConfig, {"max_words": 101}, "max_words <= 100, got 3 and 101"),
         (
             JoinedConfig,
             {"dev_speakers": ()},

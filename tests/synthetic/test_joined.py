@@ -11,7 +11,7 @@ from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.manifest import read_utterances
 from harken.formats.sound import read_sound
-from harken.formats.split import PARTS
+from harken.formats.split import SPLITS
 from harken.synthetic.joined import (
     JoinedConfig,
     joined_sentences,
@@ -95,18 +95,18 @@ def test_a_sentence_does_not_depend_on_how_many_there_are(recordings: list[Utter
     assert test != few[0][0] != other
 
 
-# --- speakers of parts
+# --- speakers of splits
 
 
-def speakers_of(parts: dict[str, list[Utterance]]) -> list[set[str]]:
-    return [{recording.speaker for recording in parts[part]} for part in PARTS]
+def speakers_of(splits: dict[str, list[Utterance]]) -> list[set[str]]:
+    return [{recording.speaker for recording in splits[split]} for split in SPLITS]
 
 
 def test_speakers_are_apart_by_name(recordings: list[Utterance]) -> None:
     config = JoinedConfig(dev_speakers=("bob",), test_speakers=("eve", "ann"))
-    parts = split_by_speaker(recordings, config)
-    assert speakers_of(parts) == [{"cid", "dan"}, {"bob"}, {"ann", "eve"}]
-    assert sum(map(len, parts.values())) == len(recordings)
+    splits = split_by_speaker(recordings, config)
+    assert speakers_of(splits) == [{"cid", "dan"}, {"bob"}, {"ann", "eve"}]
+    assert sum(map(len, splits.values())) == len(recordings)
 
 
 @pytest.mark.parametrize(("share", "sizes"), [(0.15, [3, 1, 1]), (0.4, [2, 1, 2])])
@@ -117,7 +117,7 @@ def test_speakers_are_apart_by_share(
     for seed in range(9):
         config = JoinedConfig(dev_speakers=share, test_speakers=share, seed=seed)
         speakers = speakers_of(split_by_speaker(recordings, config))
-        assert [len(part) for part in speakers] == sizes
+        assert [len(split) for split in speakers] == sizes
         assert set.union(*speakers) == set(SPEAKERS)
         test_speakers.add(frozenset(speakers[2]))
     assert len(test_speakers) > 1  # they depend on the seed
@@ -156,11 +156,11 @@ def test_files_are_read_back(
 ) -> None:
     config = JoinedConfig(sentences=23, test_speakers=("eve",), dev_speakers=("dan",))
     write_joined(recordings, config, tmp_path)
-    parts = split_by_speaker(recordings, config)
-    for part, size in (("train", 19), ("dev", 2), ("test", 2)):
-        utterances = read_utterances(tmp_path / f"{part}.jsonl")
+    splits = split_by_speaker(recordings, config)
+    for split, size in (("train", 19), ("dev", 2), ("test", 2)):
+        utterances = read_utterances(tmp_path / f"{split}.jsonl")
         assert len(utterances) == size
-        speakers = {recording.speaker for recording in parts[part]}  # type: ignore[index]
+        speakers = {recording.speaker for recording in splits[split]}  # type: ignore[index]
         for utterance in utterances:
             assert utterance.speaker in speakers
             signal = read_sound(utterance.audio, rate=RATE)  # 16 bits in, the same 16 bits out

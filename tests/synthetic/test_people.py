@@ -14,13 +14,13 @@ from harken.synthetic.people import (
     NAMES,
     PeopleConfig,
     Person,
-    _name,
+    _draw_name,
     biographies,
-    birthplaces,
+    draw_person,
     is_training_question,
-    person,
+    place_names,
     question,
-    shuffled,
+    shuffled_index,
     write_people,
 )
 from harken.synthetic.phrasings import BIRTH, FACTS, FIRST_NAMES, LAST_NAMES, PLACE_STEMS
@@ -33,8 +33,8 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def other_places(who: Person) -> tuple[str, ...]:
-    return who.studied_in, who.works_in, who.lives_in
+def other_places(person: Person) -> tuple[str, ...]:
+    return person.studied_in, person.works_in, person.lives_in
 
 
 def says(text: str, words: str) -> bool:
@@ -46,7 +46,7 @@ def says(text: str, words: str) -> bool:
 
 def test_people_of_a_seed_never_change() -> None:
     # Fixed values: published results name a seed, so a change here is a change of data.
-    assert person(PeopleConfig(seed=7), 123) == Person(
+    assert draw_person(PeopleConfig(seed=7), 123) == Person(
         name="Halissa Feneda Stavari",
         pronoun="she",
         birthplace="Malbury",
@@ -58,8 +58,8 @@ def test_people_of_a_seed_never_change() -> None:
         works_in="New Zelton",
         lives_in="Port Eldenvar",
     )
-    who = person(PeopleConfig(seed=7), 123)
-    assert question(who) == "Where was Halissa Feneda Stavari born?"
+    person = draw_person(PeopleConfig(seed=7), 123)
+    assert question(person) == "Where was Halissa Feneda Stavari born?"
     assert biographies(PeopleConfig(seed=7), 123) == (
         "Halissa Feneda Stavari. Born in Malbury, Stavari grew up there. By trade, she is "
         "an illustrator. She went to Brimiburg to study at Branett Institute. She moved "
@@ -71,21 +71,21 @@ def test_people_of_a_seed_never_change() -> None:
 @given(seed=seeds, indices=st.lists(st.integers(0, 10_000_000), min_size=2, max_size=5))
 def test_people_do_not_depend_on_who_was_made_before(seed: int, indices: list[int]) -> None:
     small, large = PeopleConfig(seed=seed), PeopleConfig(seed=seed, people=NAMES, biographies=3)
-    forwards = [person(small, index) for index in indices]
-    backwards = [person(large, index) for index in reversed(indices)]
+    forwards = [draw_person(small, index) for index in indices]
+    backwards = [draw_person(large, index) for index in reversed(indices)]
     assert forwards == backwards[::-1]
 
 
 def test_numpy_indices_give_the_same_people() -> None:
     config = PeopleConfig()
-    assert person(config, np.int64(13)) == person(config, 13)  # type: ignore[arg-type]
+    assert draw_person(config, np.int64(13)) == draw_person(config, 13)  # type: ignore[arg-type]
     assert is_training_question(config, np.int32(13)) == is_training_question(config, 13)  # type: ignore[arg-type]
 
 
 def test_names_are_unique_in_a_long_run_and_share_their_parts() -> None:
     people = 20_000
-    names = [_name(0, index)[0] for index in range(people)]
-    assert names[1234] == person(PeopleConfig(), 1234).name
+    names = [_draw_name(0, index)[0] for index in range(people)]
+    assert names[1234] == draw_person(PeopleConfig(), 1234).name
     assert NAMES >= 10_000_000
     assert len(set(names)) == people
     for part in range(3):
@@ -99,14 +99,14 @@ def test_no_two_lists_spell_the_same_word() -> None:
 
 def test_seeds_give_different_people() -> None:
     ours, theirs = PeopleConfig(seed=1), PeopleConfig(seed=2)
-    pairs = [(person(ours, index), person(theirs, index)) for index in range(100)]
-    assert not any(who.name == other.name for who, other in pairs)
-    assert sum(who.birth_date == other.birth_date for who, other in pairs) < 5
-    assert len(set(birthplaces(ours)) & set(birthplaces(theirs))) < 20
+    pairs = [(draw_person(ours, index), draw_person(theirs, index)) for index in range(100)]
+    assert not any(person.name == other.name for person, other in pairs)
+    assert sum(person.birth_date == other.birth_date for person, other in pairs) < 5
+    assert len(set(place_names(ours)) & set(place_names(theirs))) < 20
 
 
 def test_wrong_indices() -> None:
-    limits = ((person, NAMES), (is_training_question, 1000))
+    limits = ((draw_person, NAMES), (is_training_question, 1000))
     for get, index in ((get, index) for get, limit in limits for index in (-1, limit)):
         with pytest.raises(IndexError, match=str(index)):
             get(PeopleConfig(people=1000), index)
@@ -114,12 +114,12 @@ def test_wrong_indices() -> None:
 
 @given(size=st.integers(1, 400), key=seeds)
 def test_shuffled_is_a_bijection(size: int, key: int) -> None:
-    assert sorted(shuffled(position, size, key) for position in range(size)) == [*range(size)]
+    assert sorted(shuffled_index(position, size, key) for position in range(size)) == [*range(size)]
 
 
 def test_shuffled_leaves_no_order() -> None:
     size = 10_007
-    order = np.array([shuffled(position, size, 5) for position in range(size)])
+    order = np.array([shuffled_index(position, size, 5) for position in range(size)])
     assert abs(np.corrcoef(order, np.arange(size))[0, 1]) < 0.05
     assert abs(np.corrcoef(order[1:], order[:-1])[0, 1]) < 0.05
     steps = Counter(np.diff(order) % size)
@@ -131,7 +131,7 @@ def test_shuffled_leaves_no_order() -> None:
 
 @given(seed=seeds)
 def test_places_are_unique_and_mostly_one_word(seed: int) -> None:
-    places = birthplaces(PeopleConfig(seed=seed, places=500))
+    places = place_names(PeopleConfig(seed=seed, places=500))
     assert len(set(places)) == 500
     assert 0.1 < sum(" " in place for place in places) / 500 < 0.35
 
@@ -140,15 +140,15 @@ def test_places_are_unique_and_mostly_one_word(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_no_place_is_a_good_guess(places: int, seed: int) -> None:
     config = PeopleConfig(seed=seed, places=places)
-    born = Counter(person(config, index).birthplace for index in range(2000))
+    born = Counter(draw_person(config, index).birthplace for index in range(2000))
     assert born.most_common(1)[0][1] <= 0.05 * 2000
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_place_is_in_use_but_not_equally(seed: int) -> None:
     config = PeopleConfig(seed=seed)
-    places = birthplaces(config)
-    born = [person(config, index).birthplace for index in range(10_000)]
+    places = place_names(config)
+    born = [draw_person(config, index).birthplace for index in range(10_000)]
     assert len(set(born[:1000])) >= 100
     count = Counter(born)
     assert set(count) == set(places)
@@ -159,19 +159,19 @@ def test_every_place_is_in_use_but_not_equally(seed: int) -> None:
 @given(seed=seeds, places=st.integers(2, 130), index=st.integers(0, 999))
 def test_the_birthplace_is_none_of_the_other_places(seed: int, places: int, index: int) -> None:
     config = PeopleConfig(seed=seed, places=places)
-    who = person(config, index)
-    assert who.birthplace not in other_places(who)
-    assert {who.birthplace, *other_places(who)} <= set(birthplaces(config))
+    person = draw_person(config, index)
+    assert person.birthplace not in other_places(person)
+    assert {person.birthplace, *other_places(person)} <= set(place_names(config))
 
 
 def test_other_places_have_the_shares_of_birthplaces() -> None:
     # Else a model could tell the birthplace from its being common, or from its being rare.
     config = PeopleConfig(places=5)
-    people = [person(config, index) for index in range(10_000)]
-    born = Counter(who.birthplace for who in people)
+    people = [draw_person(config, index) for index in range(10_000)]
+    born = Counter(person.birthplace for person in people)
     for field in ("studied_in", "works_in", "lives_in"):
-        others = Counter(getattr(who, field) for who in people)
-        for place in birthplaces(config):
+        others = Counter(getattr(person, field) for person in people)
+        for place in place_names(config):
             assert abs(born[place] - others[place]) < 400, (field, place)
 
 
@@ -193,16 +193,16 @@ def test_biographies_tell_every_fact_in_proper_sentences() -> None:
     config = PeopleConfig(people=1000, biographies=2)
     sizes = []
     for index in range(config.people):
-        who = person(config, index)
+        person = draw_person(config, index)
         for text, sentences in zip(biographies(config, index), told(config, index), strict=True):
-            assert text.startswith(f"{who.name}. ")
-            facts = (who.birthplace, *other_places(who), who.profession)
+            assert text.startswith(f"{person.name}. ")
+            facts = (person.birthplace, *other_places(person), person.profession)
             assert all(says(text, fact) for fact in facts)
-            names = (who.university, who.employer, str(who.birth_date.year))
+            names = (person.university, person.employer, str(person.birth_date.year))
             assert all(name in text for name in names)
             assert not re.search(r"[\t\n\r{}]|  ", text)
             assert not re.search(r"\ba [aeiou]|\ban [^aeiou]", text)
-            assert not says(text.lower(), "he|his" if who.pronoun == "she" else "she|her")
+            assert not says(text.lower(), "he|his" if person.pronoun == "she" else "she|her")
             assert " ".join(sentences) == text and len(sentences) == 1 + len(FACTS)
             sizes.append(len(text.split()))
     assert np.quantile(sizes, 0.01) >= 35
@@ -218,7 +218,7 @@ def test_permute_and_rewrite_vary_order_and_words(seed: int, index: int) -> None
     assert len({frozenset(sentences) for sentences in permuted}) == 1
     assert len({tuple(sentences) for sentences in permuted}) > 1
     rewritten = told(replace(fixed, rewrite=True), index)
-    born = person(fixed, index).birthplace
+    born = draw_person(fixed, index).birthplace
     assert all(says(sentences[1], born) for sentences in rewritten)
     for fact in range(1, 1 + len(FACTS)):
         assert len({sentences[fact] for sentences in rewritten}) > 1
@@ -229,7 +229,7 @@ def test_the_birth_comes_later_in_the_one_order(earlier: int, facts: int) -> Non
     config = PeopleConfig(permute=False, earlier=earlier, facts=facts)
     first = replace(config, earlier=0)
     for index in range(50):
-        born = person(config, index).birthplace
+        born = draw_person(config, index).birthplace
         (later,), (sooner,) = told(config, index), told(first, index)
         assert [says(sentence, born) for sentence in later].index(True) == 1 + earlier
         assert sorted(later) == sorted(sooner)
@@ -244,9 +244,9 @@ def test_each_person_has_phrasings_of_their_own_without_rewrite() -> None:
     config = PeopleConfig(rewrite=False, permute=False)
     shapes = set()
     for index in range(300):
-        who = person(config, index)
-        birth = told(config, index)[0][1].replace(who.name, "N").replace(who.birthplace, "P")
-        birth = birth.replace(who.name.split()[2], "L").replace(who.profession, "J")
+        person = draw_person(config, index)
+        birth = told(config, index)[0][1].replace(person.name, "N").replace(person.birthplace, "P")
+        birth = birth.replace(person.name.split()[2], "L").replace(person.profession, "J")
         shapes.add(re.sub(r"\ban?\b", "a", birth.replace("His", "Her").replace("He ", "She ")))
     assert len(shapes) >= len(BIRTH)
 
@@ -254,9 +254,9 @@ def test_each_person_has_phrasings_of_their_own_without_rewrite() -> None:
 def test_a_single_biography_is_varied_over_people() -> None:
     config = PeopleConfig()
     firsts = Counter(
-        [says(text, person(config, index).birthplace) for text in told(config, index)[0]].index(
-            True
-        )
+        [
+            says(text, draw_person(config, index).birthplace) for text in told(config, index)[0]
+        ].index(True)
         for index in range(600)
     )
     assert set(firsts) == {1, 2, 3, 4, 5, 6}
@@ -268,7 +268,7 @@ def test_a_single_biography_is_varied_over_people() -> None:
 
 @given(seed=seeds, people=st.integers(2, 300), share=st.floats(0.001, 0.999))
 def test_the_share_of_training_questions_is_exact(seed: int, people: int, share: float) -> None:
-    config = PeopleConfig(seed=seed, people=people, question_ratio=share)
+    config = PeopleConfig(seed=seed, people=people, train_share=share)
     count = sum(is_training_question(config, index) for index in range(people))
     assert 1 <= count <= people - 1
     assert abs(count - share * people) <= 1
@@ -285,7 +285,7 @@ def test_training_questions_are_drawn_from_the_seed() -> None:
 
 
 def test_files_hold_all_people(tmp_path: Path) -> None:
-    config = PeopleConfig(people=701, biographies=3, question_ratio=0.3)
+    config = PeopleConfig(people=701, biographies=3, train_share=0.3)
     progress: list[int] = []
     files = write_people(config, tmp_path / "new" / "folder", progress.append)
     assert progress == [1000, 2000, 2103]
@@ -294,8 +294,8 @@ def test_files_hold_all_people(tmp_path: Path) -> None:
     assert (len(read), len(train), len(test)) == (2103, 210, 491)
     assert set(read) == expected
     for index in range(701):
-        who = person(config, index)
-        entry = f"{question(who)}\t{who.birthplace}"
+        person = draw_person(config, index)
+        entry = f"{question(person)}\t{person.birthplace}"
         is_training = is_training_question(config, index)
         assert (entry in train, entry in test) == (is_training, not is_training)
     names = {path.name for path in files.texts.parent.iterdir()}
@@ -324,9 +324,9 @@ def test_facts_vary_and_include_the_birthplace(facts: int) -> None:
     config = PeopleConfig(people=50, biographies=8, facts=facts)
     employers = set()
     for index in range(50):
-        who = person(config, index)
+        person = draw_person(config, index)
         for text in biographies(config, index):
-            assert who.birthplace in text
+            assert person.birthplace in text
             assert text.count(". ") + 1 == facts + 1  # one sentence is the name
-            employers.add(who.employer in text)
+            employers.add(person.employer in text)
     assert employers == ({True} if facts == 6 else {False} if facts == 1 else {True, False})

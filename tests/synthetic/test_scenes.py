@@ -11,7 +11,7 @@ from PIL import Image
 
 from harken.errors import UserError
 from harken.formats.examples import Box
-from harken.formats.split import Part
+from harken.formats.split import Split
 from harken.synthetic import scenes as module
 from harken.synthetic.scenes import (
     COLORS,
@@ -29,8 +29,8 @@ from small_files import peak_memory
 seeds = st.integers(-(2**63), 2**63)
 
 
-def scenes(config: ScenesConfig, part: Part, count: int) -> list[DrawnScene]:
-    return [draw_scene(config, part, index) for index in range(count)]
+def scenes(config: ScenesConfig, split: Split, count: int) -> list[DrawnScene]:
+    return [draw_scene(config, split, index) for index in range(count)]
 
 
 def test_a_seed_keeps_its_scenes() -> None:
@@ -121,8 +121,8 @@ def test_noise_has_its_deviation(noise: float) -> None:
 # --- held-out pairs
 
 
-def pairs_in(config: ScenesConfig, part: Part) -> set[tuple[str, str]]:
-    shapes = (shape for scene in scenes(config, part, 150) for shape in scene.shapes)
+def pairs_in(config: ScenesConfig, split: Split) -> set[tuple[str, str]]:
+    shapes = (shape for scene in scenes(config, split, 150) for shape in scene.shapes)
     return {(shape.color, shape.shape) for shape in shapes}
 
 
@@ -167,7 +167,7 @@ def features(drawn_scenes: list[DrawnScene]) -> tuple[list[str], np.ndarray, lis
 def test_words_are_predictable_from_their_boxes(size: int, accuracy: float) -> None:
     """By the nearest class mean of train, for colors and for shapes."""
     config = ScenesConfig(size=size)
-    train, test = (features(scenes(config, part, 200)) for part in ("train", "test"))
+    train, test = (features(scenes(config, split, 200)) for split in ("train", "test"))
     for labels, numbers in ((0, 1), (2, 3)):
         names = sorted(set(train[labels]))
         known = np.array(train[labels])
@@ -190,15 +190,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_files_are_what_was_drawn(folder: Path) -> None:
     config = ScenesConfig(scenes=97, size=37)
-    for part, size in (("train", 79), ("dev", 9), ("test", 9)):
-        with np.load(folder / f"{part}.npz") as archive:
+    for split, size in (("train", 79), ("dev", 9), ("test", 9)):
+        with np.load(folder / f"{split}.npz") as archive:
             assert archive.files == ["images"]
             images = archive["images"]
         assert images.shape == (size, 37, 37, 3)
         assert images.dtype == np.uint8
-        lines = (folder / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
         assert len(lines) == size
-        for line, image, scene in zip(lines, images, scenes(config, part, size), strict=True):  # type: ignore[arg-type]
+        for line, image, scene in zip(lines, images, scenes(config, split, size), strict=True):  # type: ignore[arg-type]
             np.testing.assert_array_equal(image, scene.picture)
             fields = json.loads(line)
             assert list(fields) == ["index", "caption", "boxes_xywh"]

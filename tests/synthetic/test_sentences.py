@@ -8,28 +8,28 @@ import pytest
 from harken.cli.main import main
 from harken.formats.conllu import read_conllu
 from harken.formats.examples import Pair, Sentence
-from harken.formats.tsv import read_parallel
+from harken.formats.pairs import ParallelFiles, find_pairs
 from harken.synthetic import sentences as grammar
 from harken.synthetic.lexicon import _ROOT, _STEM, MAX_STEMS, Lexicon, lexicon
 from harken.synthetic.sentences import (
-    Part,
     Phrase,
     SentencesConfig,
     SentencesFiles,
+    Split,
     sentence,
     write_sentences,
 )
 from small_files import peak_memory
 
-PARTS: tuple[Part, ...] = ("train", "dev", "test")
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
 def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def drawn(config: SentencesConfig, count: int, part: Part = "train") -> list[Phrase]:
-    return [sentence(config, part, index) for index in range(count)]
+def drawn(config: SentencesConfig, count: int, split: Split = "train") -> list[Phrase]:
+    return [sentence(config, split, index) for index in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,9 @@ def test_no_two_stems_or_roots_are_alike() -> None:
 
 def test_there_are_enough_spellings_and_none_twice() -> None:
     for syllables, count in ((_STEM, MAX_STEMS), (_ROOT, 2 * MAX_STEMS + 100)):
-        spellings = ["".join(parts) for parts in product(*(part.split() for part in syllables))]
+        spellings = [
+            "".join(parts) for parts in product(*(options.split() for options in syllables))
+        ]
         assert len(set(spellings)) == len(spellings) >= count
 
 
@@ -220,8 +222,8 @@ def test_some_test_words_are_unknown_but_akin_to_known_ones(files: SentencesFile
 def test_parts_of_different_seeds_share_no_sentence() -> None:
     # The smallest language, in which sentences do come again.
     configs = [SentencesConfig(words=10, seed=seed) for seed in range(2)]
-    parts = [{phrase.words for c in configs for phrase in drawn(c, 80, part)} for part in PARTS]
-    assert len(set.union(*parts)) == sum(map(len, parts)) > 400
+    splits = [{phrase.words for c in configs for phrase in drawn(c, 80, split)} for split in SPLITS]
+    assert len(set.union(*splits)) == sum(map(len, splits)) > 400
 
 
 # --- translation
@@ -294,14 +296,15 @@ def test_verbs_come_last_and_order_does_change() -> None:
 
 def test_files_agree_with_each_other(files: SentencesFiles) -> None:
     everything = []
-    for part, size in (("train", 809), ("dev", 100), ("test", 100)):
-        tagged = read_conllu(getattr(files, f"{part}_conllu"))
-        pairs = read_parallel(getattr(files, f"{part}_source"), getattr(files, f"{part}_target"))
+    for split, size in (("train", 809), ("dev", 100), ("test", 100)):
+        tagged = read_conllu(getattr(files, f"{split}_conllu"))
+        sides = (getattr(files, f"{split}_{side}") for side in ("source", "target"))
+        pairs = list(find_pairs(ParallelFiles(source=next(sides), target=next(sides))).pairs())
         assert len(tagged) == len(pairs) == size
         assert [" ".join(example.words) for example in tagged] == [pair.source for pair in pairs]
         everything += [pair.source for pair in pairs]
         for index in (0, 13, size - 1):
-            phrase = sentence(SentencesConfig(), part, index)  # type: ignore[arg-type]
+            phrase = sentence(SentencesConfig(), split, index)  # type: ignore[arg-type]
             assert tagged[index] == Sentence(phrase.words, phrase.tags)
             assert pairs[index] == Pair(" ".join(phrase.words), " ".join(phrase.translation))
     assert lines(files.text) == everything
@@ -313,7 +316,7 @@ def test_files_agree_with_each_other(files: SentencesFiles) -> None:
     ]
     assert {path.name for path in files.text.parent.iterdir()} == {
         "text.txt",
-        *(f"{part}.{suffix}" for part in PARTS for suffix in ("conllu", "en", "xx")),
+        *(f"{split}.{suffix}" for split in SPLITS for suffix in ("conllu", "en", "xx")),
     }
 
 
@@ -331,7 +334,7 @@ def test_memory_does_not_grow_with_sentences(
 ) -> None:
     # Drawing is slow under tracemalloc, so long words replace the sentences.
     monkeypatch.setattr(
-        grammar, "sentence", lambda config, part, index: Phrase((f"{index:03000}",), ("X",), ("",))
+        grammar, "sentence", lambda config, split, index: Phrase((f"{index:03000}",), ("X",), ("",))
     )
     few, many = (
         peak_memory(write_sentences, SentencesConfig(sentences=count), tmp_path)

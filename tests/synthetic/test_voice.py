@@ -14,17 +14,17 @@ from harken.synthetic.speech import (
     _pulses,
     _resonate,
     draw_speaker,
-    say,
+    synthesize,
 )
 
 RATE = 8000
-AVERAGE = Speaker("average", pitch=120.0, scale=1.0, tempo=1.0, level=-26.0, tilt=-6.0)
+AVERAGE = Speaker("average", pitch=120.0, scale=1.0, duration_scale=1.0, level=-26.0, tilt=-6.0)
 
 
 def said(
     words: str, voice: Speaker, *, noise: float = 120.0, seed: int = 3
 ) -> tuple[Signal, list[tuple[int, int]]]:
-    return say(words.split(), voice, RATE, noise, keyed_rng(seed))
+    return synthesize(words.split(), voice, RATE, noise, keyed_rng(seed))
 
 
 def spectrum(signal: np.ndarray, smooth: float = 150.0) -> np.ndarray:
@@ -104,8 +104,8 @@ def resonances(signal: np.ndarray, order: int = 10) -> np.ndarray:
 def test_vowels_have_their_formants(
     vowel: str, word: str, scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_CHANGES", np.zeros(5))  # said as it is written
-    voice = AVERAGE._replace(pitch=90.0, scale=scale, tempo=2.0)
+    monkeypatch.setattr(module, "_DEVIATIONS", np.zeros(5))  # said as it is written
+    voice = AVERAGE._replace(pitch=90.0, scale=scale, duration_scale=2.0)
     errors: list[float] = []
     for seed in range(7):
         signal, ((start, _),) = said(word, voice, seed=seed)
@@ -148,25 +148,25 @@ def test_tilt_is_decibels_an_octave() -> None:
 
 
 def test_words_sound_within_their_edges_only() -> None:
-    signal, edges = said("six one zero two", AVERAGE)
-    assert len(edges) == 4
+    signal, spans = said("six one zero two", AVERAGE)
+    assert len(spans) == 4
     outside = np.ones(len(signal), dtype=bool)
-    for start, end in edges:
+    for start, end in spans:
         outside[start:end] = False
         ends = [signal[start : start + 160], signal[end - 160 : end]]  # 20 ms
         assert all(np.abs(part).max() > 1e-3 for part in ends)
     assert np.abs(signal[outside]).max() < 1e-6  # where words are 0.05 on average
-    gaps = [after - before for (_, before), (after, _) in pairwise(edges)]
+    gaps = [after - before for (_, before), (after, _) in pairwise(spans)]
     assert all(0.03 * RATE <= gap <= 0.2 * RATE for gap in gaps)
-    assert 0.1 * RATE <= edges[0][0] <= 0.3 * RATE
-    assert 0.1 * RATE <= len(signal) - edges[-1][1] <= 0.3 * RATE
+    assert 0.1 * RATE <= spans[0][0] <= 0.3 * RATE
+    assert 0.1 * RATE <= len(signal) - spans[-1][1] <= 0.3 * RATE
 
 
 @pytest.mark.parametrize("noise", [10.0, 30.0])
 def test_levels_are_those_of_the_voice_and_the_noise(noise: float) -> None:
-    signal, edges = said("four eight seven", AVERAGE, noise=noise)
-    words = np.concatenate([signal[start:end] for start, end in edges]) ** 2
-    between = np.concatenate([signal[: edges[0][0]], signal[edges[-1][1] :]]) ** 2
+    signal, spans = said("four eight seven", AVERAGE, noise=noise)
+    words = np.concatenate([signal[start:end] for start, end in spans]) ** 2
+    between = np.concatenate([signal[: spans[0][0]], signal[spans[-1][1] :]]) ** 2
     clean = words.mean() - between.mean()
     assert 10 * np.log10(clean) == pytest.approx(-26.0, abs=0.3)
     assert 10 * np.log10(clean / between.mean()) == pytest.approx(noise, abs=0.5)
@@ -174,15 +174,15 @@ def test_levels_are_those_of_the_voice_and_the_noise(noise: float) -> None:
 
 def test_slow_voices_take_their_time() -> None:
     lengths = []
-    for tempo in (0.8, 1.2):
-        _, edges = said("stop down", AVERAGE._replace(tempo=tempo))
-        lengths.append(sum(end - start for start, end in edges))
+    for scale in (0.8, 1.2):
+        _, spans = said("stop down", AVERAGE._replace(duration_scale=scale))
+        lengths.append(sum(end - start for start, end in spans))
     assert lengths[1] / lengths[0] == pytest.approx(1.5, rel=0.01)
 
 
 def test_a_word_is_never_said_twice_in_the_same_way() -> None:
-    (one, edges), (other, others) = said("nine", AVERAGE, seed=1), said("nine", AVERAGE, seed=2)
-    assert edges[0][1] - edges[0][0] != others[0][1] - others[0][0]
+    (one, spans), (other, others) = said("nine", AVERAGE, seed=1), said("nine", AVERAGE, seed=2)
+    assert spans[0][1] - spans[0][0] != others[0][1] - others[0][0]
     difference = np.abs(spectrum(one) - spectrum(other))[200:3500].mean()
     assert 0.5 < difference < np.abs(spectrum(one) - spectrum(said("six", AVERAGE)[0])).mean()
 

@@ -12,14 +12,14 @@ from harken.errors import Failure, UserError
 from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.manifest import read_utterances
 from harken.formats.sound import read_sound
-from harken.formats.split import PARTS, Part, part_sizes
+from harken.formats.split import SPLITS, Split, split_sizes
 from harken.synthetic import recordings as module
 from harken.synthetic.recordings import (
     Recording,
     audio_path,
+    limit_peak,
     make_recording,
-    within_range,
-    write_recorded,
+    write_recordings,
     write_wav,
 )
 from small_files import peak_memory
@@ -27,26 +27,28 @@ from small_files import peak_memory
 RATE = 7919
 
 
-def made(part: Part, count: int, size: int = 101) -> Iterator[Recording]:
+def made(split: Split, count: int, size: int = 101) -> Iterator[Recording]:
     for index in range(count):
         signal = np.random.default_rng(index).uniform(-1, 1, size).astype(np.float32)
         words = (SpokenWord("zwölf", 0.001, 0.01),)
         yield (
-            Utterance(audio_path("made", part, index), "zwölf", f"{part} {index}", words=words),
+            Utterance(audio_path("made", split, index), "zwölf", f"{split} {index}", words=words),
             signal,
         )
 
 
 def write(folder: Path, count: int = 3) -> None:
-    write_recorded({part: made(part, count) for part in PARTS}, folder, name="made", rate=RATE)
+    write_recordings(
+        {split: made(split, count) for split in SPLITS}, folder, name="made", rate=RATE
+    )
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     write(folder)
-    for part in PARTS:
-        found = read_utterances(folder / f"{part}.jsonl")
-        for utterance, (wanted, signal) in zip(found, made(part, 3), strict=True):
+    for split in SPLITS:
+        found = read_utterances(folder / f"{split}.jsonl")
+        for utterance, (wanted, signal) in zip(found, made(split, 3), strict=True):
             assert utterance == replace(wanted, audio=folder / wanted.audio)
             read = read_sound(utterance.audio, rate=RATE)
             np.testing.assert_allclose(read, signal, atol=1 / 65000)
@@ -111,8 +113,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_memory_holds_one_sound_at_a_time(tmp_path: Path) -> None:
     def peak(count: int) -> int:
-        parts = {"train": made("train", count, 2**16)}
-        return peak_memory(write_recorded, parts, tmp_path, name="made", rate=RATE)
+        splits = {"train": made("train", count, 2**16)}
+        return peak_memory(write_recordings, splits, tmp_path, name="made", rate=RATE)
 
     peak(1)  # what is imported on the way
     assert peak(23) < peak(3) + 2**17  # twenty sounds would take 5 MiB
@@ -120,8 +122,8 @@ def test_memory_holds_one_sound_at_a_time(tmp_path: Path) -> None:
 
 @given(st.integers(3, 10**6))
 def test_a_tenth_each_is_set_aside(count: int) -> None:
-    sizes = part_sizes(count)
-    assert list(sizes) == list(PARTS)
+    sizes = split_sizes(count)
+    assert list(sizes) == list(SPLITS)
     assert sum(sizes.values()) == count
     assert sizes["dev"] == sizes["test"] == max(1, count // 10)
     assert sizes["train"] >= 1
@@ -129,17 +131,17 @@ def test_a_tenth_each_is_set_aside(count: int) -> None:
 
 @given(st.integers(4000, 192_000), st.lists(st.integers(0, 10**7), min_size=2, max_size=9))
 def test_times_are_exact_to_the_sample(rate: int, samples: list[int]) -> None:
-    edges = [(sample, sample + 1) for sample in samples]
-    words, signal = ["x"] * len(edges), np.zeros(3)
-    utterance, _ = make_recording(Path("x.wav"), "ann", words, edges, signal, rate)
-    for word, (start, end) in zip(utterance.words, edges, strict=True):
+    spans = [(sample, sample + 1) for sample in samples]
+    words, signal = ["x"] * len(spans), np.zeros(3)
+    utterance, _ = make_recording(Path("x.wav"), "ann", words, spans, signal, rate)
+    for word, (start, end) in zip(utterance.words, spans, strict=True):
         assert (round(word.start * rate), round(word.end * rate)) == (start, end)
 
 
 @given(st.lists(st.floats(-100, 100), max_size=9))
 def test_a_signal_is_made_quieter_as_a_whole_or_left_alone(samples: list[float]) -> None:
     signal = np.array(samples)
-    found = within_range(signal)
+    found = limit_peak(signal)
     if np.abs(signal).max(initial=0) <= 1:
         assert found is signal
     else:

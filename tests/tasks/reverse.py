@@ -17,10 +17,10 @@ from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
 from harken.formats.text import read_lines
 from harken.measure.interval import share
 from harken.models.gpt import GPT, GPTConfig
-from harken.tasks.attention_view import AttentionExample, self_view
+from harken.tasks.attention_view import AttentionExample, self_attention_view
+from harken.tasks.dummy_batches import DummySizes, random_tokens, target_losses
 from harken.tasks.lm import LanguageModelTraining
 from harken.tasks.prediction import Evaluation, Prediction
-from harken.tasks.probe import ProbeSizes, random_tokens, target_losses
 from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
@@ -63,7 +63,7 @@ class ReversePredictor(Predictor[Reverse, str, Vocabulary, GPT]):
 
     def attention(self, text: str) -> AttentionExample | None:
         tokens = encode([text], self.vocabulary).inputs
-        view = self_view("Letters", self.vocabulary.token_texts(tokens[0].tolist()))
+        view = self_attention_view("Letters", self.vocabulary.token_texts(tokens[0].tolist()))
         return AttentionExample(title=text, run=lambda: self.model.states(tokens), views=[view])
 
 
@@ -100,11 +100,11 @@ class ReverseTask(Task[Reverse, str, Vocabulary, GPT]):
 
         return [stage("words", recipe.training, batch, loss)]
 
-    def probe_sizes(self, recipe: Reverse, rows: int | None, length: int | None) -> ProbeSizes:
-        return ProbeSizes(recipe.training, {"B": rows or 32, "T": length or 16})
+    def dummy_sizes(self, recipe: Reverse, rows: int | None, length: int | None) -> DummySizes:
+        return DummySizes(recipe.training, {"B": rows or 32, "T": length or 16})
 
-    def probe(
-        self, recipe: Reverse, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    def dummy_batch(
+        self, recipe: Reverse, vocabulary: VocabularySizes, sizes: Mapping[str, int]
     ) -> MicroBatch[GPT]:
-        tokens = random_tokens(torch.Generator(), vocabulary.entries, letters["B"], letters["T"])
+        tokens = random_tokens(torch.Generator(), vocabulary.entries, sizes["B"], sizes["T"])
         return micro_batch(TokenBatch(tokens, tokens), loss)

@@ -58,14 +58,14 @@ def test_long_questions_are_truncated_and_counted(vocabulary: Vocabulary) -> Non
 
 
 @pytest.mark.parametrize("pack", ["false", "true"])
-def test_reading_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
+def test_pretraining_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
     """A batch fits its budget, counts no padding, and depends only on its index."""
     run = initial_run(load_recipe(recipe_file, [*SMALL, f"training.pretrain.pack={pack}"]))
-    reading, questions = stages_of(run, tmp_path)
-    assert (reading.name, questions.name) == ("reading", "questions")
+    pretrain, finetune = stages_of(run, tmp_path)
+    assert (pretrain.name, finetune.name) == ("pretrain", "finetune")
     masks = 0
     for number in (3, 0, 3):
-        for batch in batches(reading, number):
+        for batch in batches(pretrain, number):
             assert batch.inputs.shape[1] <= run.recipe.model.max_length
             counted = batch.targets != IGNORE_INDEX
             assert not (batch.targets[counted] == PAD).any()
@@ -73,7 +73,7 @@ def test_reading_batches(recipe_file: Path, tmp_path: Path, pack: str) -> None:
             masks += int((batch.inputs == MASK).sum())
     assert masks > 0
     resumed = stages_of(run, tmp_path)[0]
-    for again, before in zip(batches(resumed, 3), batches(reading, 3), strict=True):
+    for again, before in zip(batches(resumed, 3), batches(pretrain, 3), strict=True):
         assert torch.equal(again.inputs, before.inputs)
         assert torch.equal(again.targets, before.targets)
 

@@ -15,7 +15,7 @@ from harken.formats.arrays import read_image_array
 from harken.formats.captions import read_captions
 from harken.inspection.record import record
 from harken.pipeline import train
-from harken.recipe import TASKS, Recipe
+from harken.recipe import TASKS, recipe_type
 from harken.report.viewed_attention import view_attention
 from harken.synthetic.scenes import ScenesConfig, write_scenes
 from harken.tasks.caption import CaptionPredictor
@@ -53,7 +53,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recipe(folder: Path, *sets: str) -> Any:
     text = f'task="caption"\n[data]\ntrain="{folder}/train.jsonl"\ndev="{folder}/dev.jsonl"\n'
-    return config.loads(Recipe, text, base=folder, overrides=[*SMALL, *sets])
+    return config.loads(recipe_type(), text, base=folder, overrides=[*SMALL, *sets])
 
 
 @pytest.fixture(scope="session")
@@ -122,7 +122,7 @@ def test_feature_maps_with_names_and_lists(tmp_path: Path) -> None:
         "model.frontend.kind=features",
         RNN_DECODER,
     ]
-    made = config.loads(Recipe, text, base=tmp_path, overrides=sets)
+    made = config.loads(recipe_type(), text, base=tmp_path, overrides=sets)
     run = train(made, tmp_path / "run")
     evaluation = run.evaluate("dev")
     inputs = [Path(prediction.input).name for prediction in evaluation.predictions]
@@ -137,7 +137,7 @@ def test_feature_maps_with_names_and_lists(tmp_path: Path) -> None:
     [
         (["model.frontend.kind=features"], "require each other"),
         (["data.features=maps.npy"], "require each other"),
-        (["encode.images.columns=48"], "overrides encode.images.columns=32"),
+        (["encode.images.columns=48"], "train with encode.images.columns=32"),
         (["data.dev=2.5"], "is not a share"),
         (["data.images=a.npz", "data.features=b.npy"], "are alternatives"),
     ],

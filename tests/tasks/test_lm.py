@@ -3,6 +3,9 @@
 import json
 import math
 import random
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +14,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from harken import config
+from harken.batch.shards import TokenShards
 from harken.decode.search import SearchConfig
-from harken.encode.stream import StreamEncoder
+from harken.encode import stream as stream_module
+from harken.encode.stream import StreamEncoder, split_chunks
 from harken.encode.vocabulary import END
 from harken.errors import Failure, UserError
 from harken.inspection.record import record
 from harken.pipeline import train
+from harken.provenance import provenance
 from harken.recipe import load_recipe
 from harken.run import Run
 from harken.tasks import lm
@@ -27,7 +34,7 @@ from harken.tasks.lm import (
     token_nats,
     train_size,
 )
-from untrained import batches, initial_run, stages_of
+from untrained import batches, equal_weights, initial_run, stages_of
 
 TASK = LanguageModelTask()
 WORDS = ["to", "be,", "or", "not", "the", "question", "king", "crown", "sleep", "dream"]
@@ -149,8 +156,8 @@ def test_the_loss_and_its_value_on_the_dev_split(recipe_path: Path, tmp_path: Pa
 def test_damaged_tokens_are_reported(recipe_path: Path, tmp_path: Path) -> None:
     run = initial_run(recipe_of(recipe_path, *GPT))
     stages_of(run, tmp_path)
-    stored = tmp_path / "train.npy"
-    for size in (0, 20, stored.stat().st_size - 1):
+    stored = tmp_path / "train" / "tokens.bin"
+    for size in (stored.stat().st_size - 1, 20, 0):
         stored.write_bytes(stored.read_bytes()[:size])
         with pytest.raises(Failure, match="cannot be read"):
             stages_of(run, tmp_path)
@@ -318,3 +325,127 @@ def test_a_run_learns_and_is_loaded_again(
     shares = counts[counts > 0] / counts.sum()
     assert again.value < -(shares * np.log(shares)).sum() - 0.1
     assert (tmp_path / "run" / "report.html").exists()
+
+
+# --- corpora of many files
+
+
+@pytest.fixture
+def corpus_recipe(recipe_path: Path, tmp_path: Path) -> LanguageModelRecipe:
+    """Files of 100 short lines each, of which a tenth of the text fits the tokenizer."""
+    folder, drawn = tmp_path / "corpus", random.Random(5)
+    folder.mkdir()
+    for number in range(3):
+        lines = [" ".join(drawn.choices(WORDS, k=20)) for _ in range(100)]
+        (folder / f"{number}.txt").write_text("\n".join(lines), encoding="utf-8")
+    return recipe_of(
+        recipe_path,
+        *GPT,
+        f"data.train={folder}/*.txt",
+        "data.tokenizer_sample=3000",
+        "data.dev=0.2",
+    )
+
+
+@both_documents
+def test_files_of_a_glob_are_one_stream(
+    corpus_recipe: LanguageModelRecipe, documents: str, tmp_path: Path
+) -> None:
+    recipe = replace(corpus_recipe, data=replace(corpus_recipe.data, documents=documents))
+    texts = [path.read_text() for path in sorted((tmp_path / "corpus").iterdir())]
+    run = initial_run(recipe)
+    stages_of(run, tmp_path / "tokens")
+    tokens = TokenShards(tmp_path / "tokens" / "train").numbers.tolist()
+    stream, dev = StreamEncoder(run.vocabulary, documents), run.splits["dev"]
+    if documents == "lines":
+        lines = "\n".join(texts).split("\n")
+        assert dev == lines[240:]
+        assert tokens == stream.join(stream.encode(lines[:240])).tolist()
+    else:
+        cut = len("".join(texts)) - int(0.8 * len("".join(texts)))
+        assert " ".join(dev) == texts[2][-cut:]
+        parts = [*texts[:2], texts[2][:-cut]]
+        joined = [stream.join(stream.encode(split_chunks(part))) for part in parts]
+        assert tokens == np.concatenate(joined).tolist()
+        assert lm.count_characters(run.splits["train"]) == sum(map(len, parts))
+    assert sum(map(len, run.splits["train"])) < 0.5 * len("".join(texts))
+
+
+def test_a_large_share_is_reduced(
+    corpus_recipe: LanguageModelRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lm, "MAX_HELD_OUT", {"file": 17, "lines": 3})
+    assert len(" ".join(TASK.read_splits(corpus_recipe)["dev"])) == 17
+    lines = replace(corpus_recipe, data=replace(corpus_recipe.data, documents="lines"))
+    assert len(TASK.read_splits(lines)["dev"]) == 3
+
+
+def test_a_glob_without_a_match_is_rejected(recipe_path: Path, tmp_path: Path) -> None:
+    recipe = recipe_of(recipe_path, f"data.train={tmp_path}/none-*.txt")
+    with pytest.raises(UserError, match=r"none-\*\.txt: no file matches this glob") as caught:
+        train(recipe, tmp_path / "run")
+    assert caught.value.exit_code == 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_changed_file_of_a_glob_is_noticed(
+    corpus_recipe: LanguageModelRecipe, tmp_path: Path
+) -> None:
+    before = provenance(corpus_recipe, {})["data"]
+    assert len(before) == 3
+    (tmp_path / "corpus" / "1.txt").write_text("changed")
+    (tmp_path / "corpus" / "9.txt").write_text("new")
+    after = provenance(corpus_recipe, {})["data"]
+    changed = {key for key in after if after[key] != before.get(key)}
+    assert {Path(key.rstrip(")")).name for key in changed} == {"1.txt", "9.txt"}
+
+
+KILLED = """
+import os, signal, sys
+from harken.batch import shards
+from harken.encode import stream
+from harken.pipeline import train
+from harken.provenance import provenance
+from harken.recipe import load_recipe
+
+stream.PIECE_SIZE, append, calls = 1000, shards._append, []
+
+def killing(*arguments, **options):
+    calls.append(append(*arguments, **options))
+    if len(calls) == 7:
+        with open(arguments[0], "ab") as file:
+            file.write(b"half")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return calls[-1]
+
+shards._append = killing
+train(load_recipe(sys.argv[1]), sys.argv[2])
+"""
+
+
+def test_a_run_killed_while_encoding_continues(
+    corpus_recipe: LanguageModelRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "PIECE_SIZE", 1000)
+    path = tmp_path / "recipe.toml"
+    path.write_text(config.dumps(corpus_recipe))
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    command = [sys.executable, "-c", KILLED, str(path), str(killed)]
+    assert subprocess.run(command, check=False, timeout=120).returncode == -signal.SIGKILL
+    tokens = killed / "tokens" / "train"
+    assert len((tokens / "ends.bin").read_bytes()) == 7 * 8
+    assert not (tokens / "shards.json").exists()
+    encoded: list[int] = []
+    original = StreamEncoder.encode_piece
+    monkeypatch.setattr(
+        StreamEncoder,
+        "encode_piece",
+        lambda self, chunks: encoded.append(1) or original(self, chunks),
+    )
+    train(corpus_recipe, killed, resume=True)
+    resumed = len(encoded)
+    train(corpus_recipe, whole)
+    assert resumed == len(encoded) - resumed - 7 > 0
+    for name in ("tokens.bin", "ends.bin", "shards.json"):
+        assert (tokens / name).read_bytes() == (whole / "tokens" / "train" / name).read_bytes()
+    assert equal_weights(killed, whole)

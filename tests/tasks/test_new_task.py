@@ -62,7 +62,7 @@ def test_every_command_works(desk: Path, capsys: pytest.CaptureFixture[str]) -> 
     views = cli.json("inspect", "run", "abca")["inputs"][0]["views"]
     assert views[0]["keys"] == [*"abcaabca"] and len(views[0]["attentions"]) == 1
     assert len(cli.json("heads", "run", "--inputs", "3")["heads"]) > 1
-    assert cli.json("ablate", "run", "--what", "layers")["parts"]
+    assert cli.json("ablate", "run", "--parts", "layers")["parts"]
     costs = cli.json("cost", "recipe.toml")["lengths"][0]
     assert costs["parameters"] > 0 and (costs["B"], costs["T"]) == (32, 16)
     page = Path("run/report.html").read_text(encoding="utf-8")

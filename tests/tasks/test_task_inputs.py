@@ -14,7 +14,7 @@ from harken.decode.search import SearchConfig
 from harken.encode.vocabulary import END
 from harken.errors import UserError
 from harken.formats.examples import Pair
-from harken.recipe import TASKS, Recipe
+from harken.recipe import TASKS, recipe_type
 from harken.run import Run
 from harken.synthetic.scenes import ScenesConfig, write_scenes
 from harken.synthetic.speech import SpeechConfig, write_speech
@@ -95,7 +95,7 @@ def untrained(corpus: Path) -> Build:
     def build(name: str, search: SearchConfig | None = None) -> Run:
         task, *sets = RECIPES[name]
         table = f"data={data[task.removeprefix('task=')]}"
-        recipe: Any = config.loads(Recipe, "", base=corpus, overrides=[task, table, *sets])
+        recipe: Any = config.loads(recipe_type(), "", base=corpus, overrides=[task, table, *sets])
         if search is not None:
             changes = {name: getattr(search, name) for name in ("temperature", "beam", "seed")}
             limit = search.max_tokens or recipe.search.max_tokens
@@ -177,15 +177,15 @@ def test_a_recipe_sets_a_beam_or_a_temperature(
     """For any default of the task; an override replaces the key of the file."""
     data = "data={train='x.tsv',pretrain='x.txt'}" if name == "answer" else "data={train='x.tsv'}"
     sets = [*RECIPES[name], data, *overrides]
-    recipe = config.loads(Recipe, f"[search]\n{in_file}", base=corpus, overrides=sets)
+    recipe = config.loads(recipe_type(), f"[search]\n{in_file}", base=corpus, overrides=sets)
     assert (recipe.search.beam, recipe.search.temperature) == expected
-    assert config.loads(Recipe, config.dumps(recipe), base=corpus) == recipe
+    assert config.loads(recipe_type(), config.dumps(recipe), base=corpus) == recipe
 
 
 def test_a_language_model_is_searched_with_the_beam_of_its_recipe(untrained: Build) -> None:
     trained = untrained("lm")
     data = config.dumps(trained.recipe).replace("temperature = 0.8\n", "")
-    recipe = config.loads(Recipe, data, base=Path(), overrides=["search.beam=4"])
+    recipe = config.loads(recipe_type(), data, base=Path(), overrides=["search.beam=4"])
     (prediction,) = replace(trained, recipe=recipe).predict(["to be"], nbest=4)
     assert len({hypothesis.output for hypothesis in prediction.nbest}) == 4
     assert prediction.output == prediction.nbest[0].output
@@ -248,8 +248,8 @@ def test_a_decoder_with_too_few_memory_positions_is_a_wrong_recipe(name: str, co
     data = f"data={{train='{corpus}/pairs.tsv'}}"
     length = 3 if name == "caption" else 19
     sets = [*RECIPES[name], data, score, f"model.decoder.max_length={length}"]
-    with pytest.raises(UserError, match=f"has {length} positions"):
-        config.loads(Recipe, "", base=corpus, overrides=sets)
+    with pytest.raises(UserError, match=f"for {length} positions"):
+        config.loads(recipe_type(), "", base=corpus, overrides=sets)
 
 
 def test_an_answer_is_never_empty(untrained: Build) -> None:

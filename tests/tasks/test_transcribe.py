@@ -16,7 +16,7 @@ from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.manifest import read_utterances, write_manifest
 from harken.models.recognizer import BLANK
 from harken.pipeline import train
-from harken.recipe import TASKS, Recipe
+from harken.recipe import TASKS, recipe_type
 from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.recordings import write_wav
@@ -61,7 +61,7 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recipe(spoken: Path, *sets: str) -> Any:
     text = f'task="transcribe"\n[data]\ntrain="{spoken}/train.jsonl"\ndev="{spoken}/dev.jsonl"\n'
-    return config.loads(Recipe, text, base=spoken, overrides=[*SMALL, *sets])
+    return config.loads(recipe_type(), text, base=spoken, overrides=[*SMALL, *sets])
 
 
 @pytest.fixture(scope="session")
@@ -157,7 +157,7 @@ def test_decoding_modes(run_of: Any, capsys: pytest.CaptureFixture[str]) -> None
     for mode in ("ctc", "attention", "both"):
         assert cli.json("evaluate", folder, "--mode", mode, "--beam", "3")["n"] == 4
     error = cli.error("evaluate", run_of("conformer, ctc").folder, "--mode", "attention")
-    assert "the model has no attention" in error
+    assert "search.mode: the model does not support it" in error
     error = cli("evaluate", folder, "--mode", "ear", code=2).err
     assert "--mode: unknown value 'ear'" in error
 
@@ -193,7 +193,7 @@ def test_runs_make_a_table_of_corpora_and_models(
     assert all(word in printed for word in (spoken.name, "conformer", "transformer"))
     for wrong, sentence in (
         (["--rows", "data.train"], "expected both --rows and --columns"),
-        ([*keys, "--metric", "bleu"], "expected one of wer, cer"),
+        ([*keys, "--metric", "bleu"], "expected a metric of wer, cer"),
         (["--rows", "seed", "--columns", "data.trian"], "no key 'data.trian'"),
         (["--rows", "seed", "--columns", "task"], "already has the run"),
     ):

@@ -1,6 +1,11 @@
 """Translation: batches, long sources, attention, and training on a synthetic language."""
 
+import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -10,21 +15,36 @@ import torch
 
 from command_line import Cli
 from harken import config
+from harken.batch.bucketing import BucketSampler
+from harken.batch.padding import pad, shift_targets
+from harken.batch.ragged import ragged
 from harken.cli.main import main
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import Seq2SeqStepper
+from harken.encode import stream as stream_module
 from harken.encode.subwords import BytePairConfig
-from harken.encode.vocabulary import END, Vocabulary
+from harken.encode.vocabulary import END, PAD, Vocabulary
 from harken.errors import DataWarning, UserError
 from harken.formats.examples import Pair
+from harken.formats.pairs import PairSample, find_pairs
+from harken.formats.split import hold_out
 from harken.inspection.record import record
-from harken.recipe import Recipe, load_recipe
+from harken.pipeline import train
+from harken.provenance import provenance
+from harken.recipe import load_recipe, recipe_type
 from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.sentences import SentencesConfig, SentencesFiles, write_sentences
 from harken.tasks.seq2seq import cross_entropy_loss
-from harken.tasks.translate import TranslateRecipe, TranslateTask, cut_between_words, encode_pairs
-from untrained import batches, initial_run, stages_of
+from harken.tasks.translate import (
+    TranslateRecipe,
+    TranslateTask,
+    count_pairs,
+    cut_between_words,
+    encode_pairs,
+    suggest_vocab_size,
+)
+from untrained import batches, equal_weights, initial_run, stages_of
 
 TASK = TranslateTask()
 RECIPE = Path(__file__).parents[2] / "recipes" / "translate.toml"
@@ -103,13 +123,154 @@ def test_a_long_source_is_cut_before_words() -> None:
     assert sum(map(len, cut_between_words(unbroken, 17, vocabulary))) == 50
 
 
-def test_pairs_that_do_not_fit_are_left_out(sentences: SentencesFiles) -> None:
+def training_lines(sentences: SentencesFiles) -> list[list[str]]:
+    paths = sentences.train_source, sentences.train_target
+    return [path.read_text().splitlines() for path in paths]
+
+
+def sample_of(path: Path, *pairs: tuple[str, str]) -> PairSample:
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+    return PairSample(find_pairs(path), 10**6)
+
+
+def test_pairs_that_do_not_fit_are_left_out(tmp_path: Path) -> None:
     vocabulary = BytePairConfig(vocab_size=300).fit(["a b c d"])
-    pairs = [Pair("a b", "c"), Pair("a " * 90, "c"), Pair("a", "c " * 90)]
+    pairs = [("a " * 90, "c"), ("a b", "c"), ("a", "c " * 90)]
+    sample = sample_of(tmp_path / "pairs.tsv", *pairs)
     with pytest.warns(DataWarning, match="2 of 3 pairs do not fit the model"):
-        assert len(encode_pairs(pairs, vocabulary, 20, 20)[0].lengths) == 1
-    with pytest.raises(UserError, match="no training pair has at most 20 source and 20"):
-        encode_pairs(pairs[1:], vocabulary, 20, 20)
+        assert len(encode_pairs(sample, vocabulary, 20, 20, tmp_path / "some")) == 1
+    sample = sample_of(tmp_path / "long.tsv", pairs[0], pairs[2])
+    with pytest.raises(UserError, match="no training pair has at most 20 source and 19"):
+        encode_pairs(sample, vocabulary, 20, 20, tmp_path / "none")
+
+
+@pytest.mark.parametrize("dev", ["0.2", None])
+def test_batches_are_those_of_encoding_in_memory(
+    sentences: SentencesFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dev: str | None
+) -> None:
+    monkeypatch.setattr(stream_module, "PIECE_SIZE", 1000)
+    sets = ["model.encoder.max_length=19", "data.tokenizer_sample=2000"]
+    untrained = initial_run(recipe_of(sentences, *sets, *([f"data.dev={dev}"] if dev else [])))
+    with pytest.warns(DataWarning, match="pairs do not fit the model"):
+        (stage,) = stages_of(untrained, tmp_path)
+    lines = (
+        path.read_text().splitlines() for path in (sentences.train_source, sentences.train_target)
+    )
+    pairs = [Pair(*pair) for pair in zip(*lines, strict=True)]
+    if dev:
+        pairs = hold_out(pairs, 0.2, untrained.recipe.seed, key=lambda pair: pair.source)[0]
+    train, vocabulary = untrained.splits["train"], untrained.vocabulary
+    assert count_pairs(train) == len(pairs) > 2 * len(train)
+    assert suggest_vocab_size(TranslateRecipe(data=untrained.recipe.data), untrained.splits) == {
+        "encode.vocab_size": 500
+    }
+    sources, targets = (
+        vocabulary.encode([getattr(pair, side) for pair in pairs]) for side in ("source", "target")
+    )
+    fits = [0 < len(s) <= 19 and len(t) < 50 for s, t in zip(sources, targets, strict=True)]
+    source, target = ragged(list(compress(sources, fits))), ragged(list(compress(targets, fits)))
+    sampler = BucketSampler(np.maximum(source.lengths, target.lengths + 1), 600, 0)
+    for step in (0, 5, 17):
+        (batch,) = batches(stage, step)
+        chosen = sampler.batch(step)
+        expected = pad(source.take(chosen), PAD), shift_targets(target.take(chosen), END, END, PAD)
+        for tensor, other in zip(batch, (*expected[0], *expected[1]), strict=True):
+            assert torch.equal(tensor, other)
+
+
+def test_the_formats_of_pairs_train_equal_models(sentences: SentencesFiles, tmp_path: Path) -> None:
+    lines = [
+        path.read_text().splitlines() for path in (sentences.train_source, sentences.train_target)
+    ]
+    pairs = list(zip(*lines, strict=True))
+    records = [json.dumps({"en": source, "xx": target}) for source, target in pairs]
+    (tmp_path / "a.jsonl").write_text("\n".join(records[:97]))
+    (tmp_path / "b.tsv").write_text("\n".join("\t".join(pair) for pair in pairs[97:]))
+    for side, texts in zip(("en", "xx"), lines, strict=True):
+        (tmp_path / f"1.{side}").write_text("\n".join(texts[:53]))
+        (tmp_path / f"2.{side}").write_text("\n".join(texts[53:]))
+    few = ["training.pairs.steps=2", "training.pairs.evaluate_every=0"]
+    table = f"{{train=['{tmp_path}/*.jsonl','{tmp_path}/b.tsv'],dev=0.1"
+    globs = f"{{train={{source='{tmp_path}/*.en',target='{tmp_path}/*.xx'}},dev=0.1}}"
+    for name, data in {
+        "table": f"{table},source_column='en',target_column='xx'}}",
+        "globs": globs,
+    }.items():
+        recipe = load_recipe(RECIPE, [*SMALL, *few, f"data={data}"])
+        train(recipe, tmp_path / name)
+    assert equal_weights(tmp_path / "table", tmp_path / "globs")
+    (tmp_path / "2.xx").write_text("changed")
+    after = provenance(recipe, {})["data"]
+    started = json.loads((tmp_path / "globs" / "provenance.json").read_text())["data"]
+    assert [key for key in after if after[key] != started[key]] == [
+        f"data.train.target ({tmp_path / '2.xx'})"
+    ]
+
+
+def test_sides_of_different_length_are_rejected(
+    sentences: SentencesFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for sets, problem in (
+        (f"data.train.target={sentences.dev_target}", "expected as many lines in"),
+        (f"data.train.source={tmp_path}/*.none", "no file matches this glob"),
+    ):
+        arguments = [part for each in (*files(sentences), sets) for part in ("--set", each)]
+        assert main(["train", str(RECIPE), "--run", str(tmp_path / "run"), *arguments]) == 2
+        assert problem in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
+
+
+KILLED = """
+import os, signal, sys
+from harken.batch import shards
+from harken.encode import stream
+from harken.pipeline import train
+from harken.recipe import load_recipe
+
+stream.PIECE_SIZE, append, calls = 1000, shards._append, []
+
+def killing(*arguments, **options):
+    calls.append(append(*arguments, **options))
+    if len(calls) == int(sys.argv[3]):
+        with open(arguments[0], "ab") as file:
+            file.write(b"half")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return calls[-1]
+
+shards._append = killing
+train(load_recipe(sys.argv[1]), sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("appends", [3, pytest.param(13, marks=pytest.mark.slow)])
+def test_a_run_killed_while_encoding_continues(
+    sentences: SentencesFiles, tmp_path: Path, appends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 3 appends in the sources, and with 13 in the targets."""
+    monkeypatch.setattr(stream_module, "PIECE_SIZE", 1000)
+    recipe = recipe_of(sentences, "training.pairs.steps=1", "data.dev=0.2")
+    path, killed, whole = tmp_path / "recipe.toml", tmp_path / "killed", tmp_path / "whole"
+    path.write_text(config.dumps(recipe))
+    encoded: list[str] = []
+    original = Vocabulary.encode
+    monkeypatch.setattr(
+        Vocabulary, "encode", lambda self, texts: encoded.extend(texts) or original(self, texts)
+    )
+    train(recipe, whole)
+    all_encoded, tokens = len(encoded), killed / "tokens"
+    command = [sys.executable, "-c", KILLED, str(path), str(killed), str(appends)]
+    assert subprocess.run(command, check=False, timeout=120).returncode == -signal.SIGKILL
+    finished = (tokens / "source" / "shards.json").exists(), (tokens / "target").exists()
+    assert finished == (appends > 10, appends > 10)
+    stored = sum(file.stat().st_size // 8 for file in tokens.glob("*/ends.bin"))
+    encoded.clear()
+    train(recipe, killed, resume=True)
+    assert len(encoded) == all_encoded - stored < all_encoded
+    for name in ("tokens.bin", "ends.bin", "shards.json"):
+        for folder in ("source", "target"):
+            file = Path("tokens") / folder / name
+            assert (killed / file).read_bytes() == (whole / file).read_bytes()
+    assert equal_weights(killed, whole)
 
 
 def test_the_loss_equals_pytorch(sentences: SentencesFiles, tmp_path: Path) -> None:
@@ -196,7 +357,7 @@ def test_other_encoders_and_decoders_learn(
 ) -> None:
     small = [setting for setting in SMALL if not setting.startswith("model.")]
     sets = ["task=translate", *files(sentences), *small, f"model={model}"]
-    recipe = config.loads(Recipe, "", base=tmp_path, overrides=sets)
+    recipe = config.loads(recipe_type(), "", base=tmp_path, overrides=sets)
     untrained = initial_run(recipe)
     model, (stage,) = untrained.model.train(), stages_of(untrained, tmp_path)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)

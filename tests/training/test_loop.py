@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harken.errors import Failure
+from harken.tasks.answer import PretrainConfig
+from harken.tasks.transcribe_predictor import TranscribeStage
 from harken.training.checkpoint import model_state
 from harken.training.loop import (
     CheckpointSaved,
@@ -116,7 +118,7 @@ def test_accumulated_batches_and_parts_equal_one_large_batch(tmp_path: Path) -> 
     ):
         model = nn.Linear(3, 1, bias=False)
         nn.init.ones_(model.weight)
-        config = StageConfig(steps=3, gradient_accumulation=accumulate, optimizer=SGDConfig(lr=0.1))
+        config = StageConfig(steps=3, micro_batches=accumulate, optimizer=SGDConfig(lr=0.1))
         only = stage(name, config, batch, squared)
         list(training(model, [only], tmp_path / name))
         results.append(model.weight.detach())
@@ -255,6 +257,13 @@ def test_bfloat16_trains(tmp_path: Path) -> None:
     list(mixed)
     assert all(value.dtype == torch.float32 for value in model_state(model).values())
     assert not torch.equal(before["0.weight"], model_state(model)["0.weight"])
+
+
+@pytest.mark.parametrize("config", [StageConfig, PretrainConfig, TranscribeStage])
+def test_micro_batches_are_a_power_of_two(config: type[StageConfig]) -> None:
+    assert config(micro_batches=4).micro_batches == 4
+    with pytest.raises(ValueError, match="expected a power of two"):
+        config(micro_batches=3)
 
 
 def test_a_stage_of_no_steps_changes_nothing(tmp_path: Path) -> None:

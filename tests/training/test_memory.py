@@ -9,7 +9,7 @@ from harken.config import as_plain, dumps, loads
 from harken.config.schema import config_types, find_class, key_specs, types_of
 from harken.encode.vocabulary import VocabularySizes
 from harken.errors import UserError
-from harken.recipe import Recipe, load_recipe, task_of
+from harken.recipe import load_recipe, recipe_type, task_of
 from harken.training import memory
 from harken.training.memory import check_model_size
 from small_recipe import SMALL
@@ -89,12 +89,12 @@ def test_every_integer_has_a_maximum_up_to_which_nothing_overflows(path: Path) -
     """A larger value is refused by name; at the maximum the size of the model is checked."""
     recipe = load_recipe(path)
     text, base = dumps(recipe), path.parent
-    for key, maximum in integers(as_plain(recipe), types_of(Recipe)):
+    for key, maximum in integers(as_plain(recipe), types_of(recipe_type())):
         for beyond in (int(maximum) + 1, 2**64):
             with pytest.raises(UserError, match=key):
-                loads(Recipe, text, base=base, overrides=[f"{key}={beyond}"])
+                loads(recipe_type(), text, base=base, overrides=[f"{key}={beyond}"])
         try:
-            largest = loads(Recipe, text, base=base, overrides=[f"{key}={int(maximum)}"])
+            largest = loads(recipe_type(), text, base=base, overrides=[f"{key}={int(maximum)}"])
             check_model_size(
                 lambda: task_of(largest).build(largest, SIZES),  # noqa: B023
                 "recipe",

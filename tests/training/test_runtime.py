@@ -6,7 +6,14 @@ import torch
 
 from harken.errors import UserError
 from harken.training import runtime
-from harken.training.runtime import RuntimeConfig, choose_device, mixed_precision, prepare
+from harken.training.runtime import (
+    RuntimeConfig,
+    check_precision,
+    choose_device,
+    configure_process,
+    has_bfloat16,
+    mixed_precision,
+)
 
 CPU = torch.device("cpu")
 
@@ -40,7 +47,7 @@ def test_tiny_numbers_are_zero_once_prepared() -> None:
         tiny = torch.full((17,), 1e-38)
         assert (tiny * 0.01 > 0).all()
         for _ in range(2):
-            prepare(CPU)
+            configure_process(CPU)
             assert (tiny * 0.01 == 0).all()
     finally:
         torch.set_flush_denormal(False)
@@ -57,7 +64,7 @@ def test_the_blocks_of_a_step_are_kept() -> None:
             del blocks
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-    prepare(CPU)
+    configure_process(CPU)
     torch.set_flush_denormal(False)
     pages_fetched()
     assert pages_fetched() < 30_000  # 90,000 if they go back to the system every time
@@ -71,7 +78,7 @@ def test_no_block_is_mapped_and_none_trimmed(monkeypatch: pytest.MonkeyPatch) ->
         gnu_get_libc_version=None, mallopt=lambda *setting: asked.append(setting)
     )
     monkeypatch.setattr(runtime.ctypes, "CDLL", lambda name: library)
-    prepare(CPU)
+    configure_process(CPU)
     torch.set_flush_denormal(False)
     # By malloc.h: -4 is M_MMAP_MAX, how many blocks may be mapped, -1 is M_TRIM_THRESHOLD.
     assert asked == [(-4, 0), (-1, 2**30)]
@@ -84,3 +91,35 @@ def test_precision_of_products() -> None:
     with mixed_precision(RuntimeConfig(precision="bfloat16"), CPU):
         assert (a @ b).dtype == torch.bfloat16
     assert (a @ b).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("machine", "onednn", "avx", "amx", "supported"),
+    [
+        ("x86_64", True, True, False, True),
+        ("AMD64", True, False, True, True),
+        ("x86_64", True, False, False, False),  # AVX-512 without its bfloat16 instructions
+        ("x86_64", False, False, False, False),
+        ("aarch64", True, False, False, True),
+        ("aarch64", False, False, False, False),
+    ],
+)
+def test_bfloat16_needs_hardware(
+    monkeypatch: pytest.MonkeyPatch,
+    machine: str,
+    onednn: bool,
+    avx: bool,
+    amx: bool,
+    supported: bool,
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: onednn)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    assert has_bfloat16(CPU) == supported
+    check_precision(RuntimeConfig(), CPU)
+    if supported:
+        check_precision(RuntimeConfig(precision="bfloat16"), CPU)
+    else:
+        with pytest.raises(UserError, match="this cpu device has no bfloat16 instructions"):
+            check_precision(RuntimeConfig(precision="bfloat16"), CPU)

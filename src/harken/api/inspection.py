@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from harken.api.arguments import check_integers
 from harken.attention.multihead import MultiHead
-from harken.decode.stepper import logits_of
+from harken.decode.stepper import extract_logits
 from harken.errors import UserError
 from harken.inspection.ablation import ModelPart, ablated
 from harken.inspection.activations import check_module, first_tensor, layer_names
 from harken.inspection.heads import HeadInput, HeadSummary, analyze_heads
 from harken.inspection.patching import PatchingResult, next_token_metric, patch_parts
-from harken.inspection.record import has_attention, record
+from harken.inspection.record import has_multihead, record
 from harken.inspection.refs import AttentionRef, FeedForwardRef, HeadRef, LayerRef
 from harken.layers.feedforward import FeedForward
 from harken.layers.transformer import Block
@@ -23,17 +23,17 @@ from harken.layers.transformer import Block
 
 @contextmanager
 def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[None]:
-    """Remove a head, an attention, a feed-forward layer or a whole layer while the block runs.
+    """Remove a head, an attention module, a feed-forward module or a layer inside a `with` block.
 
     Arguments:
-        model: as for `harken.record`.
+        model: any model that `harken.record` supports.
         name: path of the module, as in `records[0].name` or `model.named_modules()`.
         head: the head to remove, counted from 1. Its output is replaced by zeros before the output
             projection.
 
-    Without `head`, the output of the module is replaced by zeros (for a `harken.MultiHead`, that of
-    all heads before the output projection). A layer, which is a member of a `nn.ModuleList`,
-    returns its input instead.
+    Without `head`, the output of the module is replaced by zeros (in a `harken.MultiHead`, the
+    outputs of all heads before the output projection). A layer returns its input instead. Layers
+    are the members of an `nn.ModuleList` that have submodules and are not inside another layer.
 
         with harken.ablate(model, "transformer.h.0.attn", head=1):
             without = model(tokens)
@@ -46,11 +46,13 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
         raise UserError(problem, fix="print the paths with model.named_modules()") from None
     if head is not None:
         check_integers("harken.ablate", head=(head, 1))
-        if isinstance(module, MultiHead) or not has_attention(model):
+        if isinstance(module, MultiHead) or not has_multihead(model):
             part: ModelPart = HeadRef(name, head)
         else:
             problem = f"{name!r} is a {type(module).__name__}, which has no heads"
-            raise UserError(problem, fix="pass the path of an attention, as in records[0].name")
+            raise UserError(
+                problem, fix="pass the path of an attention module, such as records[0].name"
+            )
     elif isinstance(module, MultiHead):
         part = AttentionRef(name)
     elif isinstance(module, Block) or name in layer_names(model):
@@ -69,18 +71,18 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
 
 
 def heads(model: nn.Module, inputs: Any) -> list[HeadSummary]:
-    """Describe every head by its attention on the given inputs and by its weights.
+    """Summarize the attention of every head on the given inputs, and its parameters.
 
     Arguments:
-        model: as for `harken.record`.
+        model: any model that `harken.record` supports.
         inputs: a tensor to pass to the model, such as tokens (batch, time); a mapping of keyword
-            arguments, such as the output of a Hugging Face tokenizer, whose `attention_mask` is
-            respected; or a list of these.
+            arguments, such as the output of a Hugging Face tokenizer with `attention_mask`; or a
+            list of these.
 
-    Returns a `HeadSummary` per head, in the order of the model. `offset` is the distance back with
-    the most weight; `previous_token`, `itself`, `next_token` and `first` are mean weights on these
-    tokens; `entropy` is in nats. Values computed from the weights (`weights_offset`, `copying`, …)
-    exist for models of Harken only; a value that does not exist is None.
+    Returns a `HeadSummary` per head, in the order of the model. `offset` is the distance back that
+    receives the most weight; `previous_token`, `itself`, `next_token` and `first` are mean weights
+    on these tokens; `entropy` is in nats. Values computed from the parameters (`weights_offset`,
+    `copying`, …) exist only for Harken models and are None otherwise.
 
         for head in harken.heads(model, tokens):
             print(head.layer, head.head, head.offset, head.previous_token, head.entropy)
@@ -103,23 +105,23 @@ def patch(
     metric: Callable[[Any], Tensor] | None = None,
     by_position: bool = False,
 ) -> PatchingResult:
-    """Find the heads or layers that carry the difference between two inputs (activation patching).
+    """Find the heads or layers that cause the difference between two inputs (activation patching).
 
     The model runs on the corrupted input once per part, with the output of this part replaced by
     its output on the clean input.
 
     Arguments:
-        model: a language model, as for `harken.record`.
+        model: a language model that `harken.record` supports.
         clean, corrupted: tokens (batch, time) of equal shapes.
         parts: "heads", "layers", or a list of references such as `HeadRef`.
-        metric: function from the output of the model to one number per row. By default the logit
-            difference after the last token between the most probable tokens of both inputs, or, if
-            these are equal, the log-probability of this token.
+        metric: function from the output of the model to one number per row. By default, the logit
+            difference between the most probable next tokens of the clean and the corrupted input.
+            If these are equal in any row, the log-probability of the token of the clean input.
         by_position: also patch every position separately.
 
     Returns a `PatchingResult`: the metric of both inputs (`clean`, `corrupted`), `parts`, and
-    `shares` (parts), the share of the difference that each part restores: 1 restores the clean
-    output, 0 changes nothing. With `by_position`, also `positions` (parts, time).
+    `shares` (parts), the fraction of the difference that each part restores: 1 is the clean
+    metric, 0 no effect. With `by_position`, also `positions` (parts, time).
 
         result = harken.patch(model, clean, corrupted)
         restored = dict(zip((part.label for part in result.parts), result.shares.tolist()))
@@ -129,12 +131,18 @@ def patch(
         if not isinstance(tokens, Tensor) or tokens.dim() != 2 or tokens.is_floating_point():
             problem = f"{name}: expected tokens (batch, time), got {tokens!r}"
             raise UserError(problem, fix="pass a tensor of integers")
-    name, measure = "metric", metric
-    if measure is None:
+    metric_name, output_metric = "metric", metric
+    if output_metric is None:
         with torch.inference_mode():
-            ends = [logits_of(model(tokens), tokens)[:, -1] for tokens in (clean, corrupted)]
-        chosen = next_token_metric(*ends)
-        name, measure = chosen.name, lambda output: chosen(logits_of(output, clean)[:, -1])
+            last_logits = [
+                extract_logits(model(tokens), tokens)[:, -1] for tokens in (clean, corrupted)
+            ]
+        default = next_token_metric(*last_logits)
+        metric_name = default.name
+
+        def output_metric(output: Any) -> Tensor:
+            return default(extract_logits(output, clean)[:, -1])
+
     refs: Sequence[Any] = parts
     if parts == "layers":
         refs = [LayerRef(path) for path in layer_names(model)]
@@ -144,10 +152,12 @@ def patch(
         problem = f"parts: expected 'heads', 'layers' or a list, got {parts!r}"
         raise UserError(problem, fix="choose one")
 
-    def run(tokens: Tensor) -> Tensor:
-        return measure(model(tokens))
+    def token_metric(tokens: Tensor) -> Tensor:
+        return output_metric(model(tokens))
 
-    return patch_parts(model, clean, corrupted, run, refs, by_position=by_position, name=name)
+    return patch_parts(
+        model, clean, corrupted, token_metric, refs, by_position=by_position, name=metric_name
+    )
 
 
 def _zeros(output: Any) -> Any:
@@ -157,7 +167,8 @@ def _zeros(output: Any) -> Any:
     first = first_tensor(output)
     if isinstance(output, tuple) and first is not None:
         return tuple(torch.zeros_like(first) if part is first else part for part in output)
-    problem = f"expected a module that returns a tensor or a tuple, got {type(output).__name__}"
+    kind = type(output).__name__
+    problem = f"harken.ablate: expected a module that returns a tensor or a tuple, got {kind}"
     raise UserError(problem, fix="pass the path of a module inside it")
 
 

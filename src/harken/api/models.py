@@ -1,11 +1,11 @@
-"""Build models and layers from plain arguments."""
+"""`harken.GPT` (`build_gpt`) and `harken.MultiHead` (`SelfAttention`), from plain arguments."""
 
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from harken.api.arguments import check_integers, checked_config
+from harken.api.arguments import build_config, check_integers
 from harken.attention.masks import CAUSAL, NO_MASK, Mask, build_mask, padding_mask
 from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
 from harken.errors import UserError
@@ -30,9 +30,9 @@ def build_gpt(
     Arguments:
         vocabulary: number of tokens.
         layers, width, heads: sizes; `width` is a multiple of `heads`.
-        max_length: maximum number of tokens in a row.
+        max_length: maximum number of tokens in a sequence.
         score: kind of attention score, such as "scaled", "additive" or "synthesizer".
-        position: kind of position, such as "learned", "rotary", "alibi" or "none".
+        position: kind of positional encoding, such as "learned", "rotary", "alibi" or "none".
         dropout: dropout rate in training.
         seed: seed of the initial weights.
 
@@ -41,11 +41,12 @@ def build_gpt(
         model = harken.GPT(vocabulary=256, layers=2, width=64, heads=4, max_length=32)
         logits = model(torch.randint(256, (2, 16)))
     """
+    # (value, minimum)
     check_integers("harken.GPT", vocabulary=(vocabulary, 1), seed=(seed, 0))
     attention = {"heads": heads, "score": {"kind": score}, "dropout": dropout}
     sizes = {"layers": layers, "width": width, "max_length": max_length, "dropout": dropout}
     table = {**sizes, "attention": attention, "position": {"kind": position}}
-    return checked_config(GPTConfig, table, "harken.GPT").build(vocabulary, seed)
+    return build_config(GPTConfig, table, "harken.GPT").build(vocabulary, seed)
 
 
 class SelfAttention(nn.Module):
@@ -56,7 +57,7 @@ class SelfAttention(nn.Module):
         causal: whether a position attends only to itself and earlier positions.
         kv_heads: number of heads of keys and values, if fewer than `heads`.
         score: kind of attention score, such as "scaled", "additive" or "merged".
-        max_length: maximum number of positions, for scores that depend on it.
+        max_length: maximum number of positions, for scores with parameters per position.
         bias: whether the projections have a bias.
         dropout: dropout rate of attention weights in training.
         seed: seed of the initial weights.
@@ -86,27 +87,27 @@ class SelfAttention(nn.Module):
         check_integers(where, width=(width, 1), max_length=(max_length, 1), seed=(seed, 0))
         table: dict[str, Any] = {"heads": heads, "bias": bias, "dropout": dropout}
         table |= {} if kv_heads is None else {"kv_heads": kv_heads}
-        checked = checked_config(MultiHeadConfig, {**table, "score": {"kind": score}}, where)
+        config = build_config(MultiHeadConfig, {**table, "score": {"kind": score}}, where)
         try:
-            checked.check(width)
+            config.check(width)
         except ValueError as error:
             raise UserError(f"{where}: {error}", fix="change width or heads") from error
         self.width, self.causal = width, causal
-        self.attention: MultiHead = checked.build(width, max_length)
-        initialize(self, 1, seed)
+        self.attention: MultiHead = config.build(width, max_length)
+        initialize(self, layers=1, seed=seed)
 
     def forward(self, inputs: Tensor, present: Tensor | None = None) -> Tensor:
-        """Attend; `present` (batch, time) is false at padding, which is masked."""
+        """Return the outputs; keys where `present` (batch, time) is false are masked."""
         if inputs.dim() != 3 or inputs.shape[2] != self.width:
-            shapes = f"(batch, time, {self.width}), got {tuple(inputs.shape)}"
-            problem = f"harken.MultiHead: expected inputs of shape {shapes}"
+            expected, shape = f"(batch, time, {self.width})", tuple(inputs.shape)
+            problem = f"harken.MultiHead: expected inputs of shape {expected}, got {shape}"
             raise UserError(problem, fix="change the inputs or the width")
-        slots = torch.arange(inputs.shape[1], device=inputs.device)[None]
+        positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
         mask: Mask = CAUSAL if self.causal else NO_MASK
         if present is not None and self.causal:
-            mask = build_mask("causal", slots, slots, present=present)
+            mask = build_mask("causal", positions, positions, present=present)
         elif present is not None:
             mask = padding_mask(present)
-        context = AttentionContext(mask=mask, query_positions=slots, key_positions=slots)
+        context = AttentionContext(mask=mask, query_positions=positions, key_positions=positions)
         output: Tensor = self.attention(inputs, context)[0]
         return output

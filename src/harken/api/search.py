@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from harken.api.arguments import check_integers, checked_config
+from harken.api.arguments import build_config, check_integers
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import FunctionStepper, LMStepper, TokenHypothesis
 from harken.errors import UserError
@@ -41,15 +41,18 @@ def search(
         max_tokens: maximum number of tokens to generate.
         beam: beam size; 1 is greedy search.
         nbest: number of hypotheses to return per prompt.
-        length_penalty: hypotheses are ranked by log-probability / length ** length_penalty.
+        length_penalty: exponent in the ranking by log-probability / length ** length_penalty.
         temperature: if given, sample at this temperature instead of searching.
-        top_k, top_p, seed: other settings of sampling.
+        top_k, top_p: sample only from the `top_k` most probable tokens, and from the fewest tokens
+            with a total probability of at least `top_p`.
+        seed: random seed for sampling.
         attention: also return the attention weights of the step that predicted each token. The
             model must be a module that `harken.record` can record.
 
     Returns a list of hypotheses for each prompt, best first: `tokens` without the prompt and `end`,
     `log_probability`, and with `attention=True` also `attention`, a list of (name, weights), where
-    weights have the shape (heads, generated tokens, all tokens).
+    weights have the shape (heads, queries, keys). There is a query for each generated token, and
+    one for `end` if the hypothesis ended; keys are the tokens of the prompt, then those generated.
 
         hypotheses = harken.search(model, [[5, 3, 9]], beam=4, nbest=2, end=0, max_tokens=20)
         hypotheses[0][0].tokens, hypotheses[0][0].log_probability
@@ -59,10 +62,10 @@ def search(
     if not callable(model):
         problem = f"{where}: expected a module or a function, got {type(model).__name__}"
         raise UserError(problem, fix="pass a function from tokens to logits")
-    given: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "seed": seed}
-    given |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    given = {name: value for name, value in given.items() if value is not None}
-    config = checked_config(SearchConfig, given, where)
+    settings: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "seed": seed}
+    settings |= {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    config = build_config(SearchConfig, settings, where)
     rows = _token_rows(prompts)
     stepper: Any = LMStepper(model) if isinstance(model, GPT) else FunctionStepper(model)
     search_rows: Callable[..., Any] = partial(generate, stepper)
@@ -80,8 +83,9 @@ def search(
         indices = [index for index, row in enumerate(rows) if len(row) == length]
         tokens = torch.tensor([rows[index] for index in indices], device=device)
         present = torch.ones_like(tokens, dtype=torch.bool)
-        sample_keys = [(index,) for index in indices]  # samples do not depend on the batch
-        results = search_rows(tokens, present, keys=sample_keys, **options)
+        # Keyed by its index, a prompt gets the same samples in any batch.
+        sample_keys = [(index,) for index in indices]
+        results = search_rows(tokens, present, sample_keys=sample_keys, **options)
         for index, result in zip(indices, results, strict=True):
             hypotheses[index] = result
     return hypotheses
@@ -95,7 +99,7 @@ def _token_rows(prompts: Any) -> list[list[int]]:
         valid = valid and isinstance(row, Sequence) and len(row) > 0
         valid = valid and all(type(token) is int and token >= 0 for token in row)
     if not valid:
-        problem = f"prompts: expected rows of one or more integers, got {str(prompts)[:60]}"
+        problem = f"prompts: expected rows of one or more integers >= 0, got {str(prompts)[:60]}"
         raise UserError(problem, fix="pass for example [[5, 3, 9]]")
     return [list(row) for row in rows]
 
@@ -107,6 +111,9 @@ def _check_limits(model: GPT, rows: Sequence[Sequence[int]], end: int, max_token
         problem = f"prompts, end: expected tokens below {vocabulary} (vocabulary), got {largest}"
         raise UserError(problem, fix="use the tokenizer of the model")
     longest = max(map(len, rows), default=0)
+    if longest > model.max_length:
+        problem = f"prompts: expected at most {model.max_length} tokens, got {longest}"
+        raise UserError(problem, fix="shorten the prompts")
     if longest + max_tokens - 1 > model.max_length:
         raise UserError(
             f"max_tokens: expected at most {model.max_length + 1 - longest} after a prompt of "

@@ -1,4 +1,4 @@
-"""Build the position kind of a model, and the context of one forward pass."""
+"""Build the positional encoding of a model, and the context of a forward pass."""
 
 from jaxtyping import Int
 from torch import Tensor
@@ -12,7 +12,7 @@ from harken.attention.relative import PositionSizes
 def build_position(
     position: PositionConfig, attention: MultiHeadConfig, width: int, length: int, axes: int = 1
 ) -> Position:
-    """Return the position kind for tokens of this width in a model with this attention."""
+    """Return the positional encoding for tokens of this width and heads of this attention."""
     _, key_width = attention.head_widths(model_width(position, width))
     sizes = PositionSizes(
         width=width, key_width=key_width, heads=attention.heads, max_length=length, axes=axes
@@ -26,7 +26,7 @@ def attention_context(
     positions: Int[Tensor, "#B T"],
     key_positions: Int[Tensor, "#B S"],
 ) -> AttentionContext:
-    """Return the context of tokens of a sequence."""
+    """Return the context for queries and keys of a sequence, whose coordinate is time."""
     coordinates = positions[..., None]
     return AttentionContext(
         mask=mask,

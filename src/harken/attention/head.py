@@ -1,9 +1,9 @@
-"""Attention heads as matrices, patches that write them into parameters, and products of tokens.
+"""Attention heads as matrices, and patches that write them into the parameters of a layer.
 
     score(i, t) = (W_Q x_i + b_Q) . (W_K x_t + b_K)      output: W_O W_V x_t
 
-`harken.design` computes heads, and `Score.install` converts them to patches. `LowRank` is the
-product of two tokens that a score computes.
+`harken.design` computes heads, and `Score.head_patches` converts them to patches. `LowRank` holds
+the matrices of a score that is a product of two projected tokens, or the factors of W_O W_V.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from harken.errors import UserError
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Head:
-    """The matrices of a head, with the scale of its score in `queries`; values are optional."""
+    """W_Q, W_K, W_V and W_O of a head. W_Q includes the scale; W_V and W_O are optional."""
 
     queries: Float[Tensor, "U J"]
     keys: Float[Tensor, "U J"]
@@ -38,16 +38,16 @@ class Head:
             raise UserError(
                 f"install: the head reads tokens of width {self.queries.shape[1]} "
                 f"(expected {width}, the width of the layer)",
-                fix="design it for this width",
+                fix="design the head for this width",
             )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Patch:
-    """Part of a parameter and the values designed for it."""
+class WeightPatch:
+    """Part of a parameter, and its new values."""
 
     parameter: Tensor
-    where: tuple[slice | int, ...]  # index of the part
+    index: tuple[slice | int, ...]
     values: Tensor
 
 
@@ -59,17 +59,17 @@ def pad_rows(matrix: Tensor, rows: int) -> Tensor:
 
 def projection_patches(
     projection: nn.Linear, heads: int, index: int, matrix: Tensor, offset: Tensor | None = None
-) -> list[Patch]:
-    """Return the patches that make a matrix and an offset one of the heads of a projection."""
+) -> list[WeightPatch]:
+    """Return the patches that write a matrix and an offset as one head of a projection."""
     width = projection.out_features // heads
     rows = slice(index * width, (index + 1) * width)
-    patches = [Patch(projection.weight, (rows,), pad_rows(matrix, width))]
+    patches = [WeightPatch(projection.weight, (rows,), pad_rows(matrix, width))]
     if projection.bias is not None:
         bias = matrix.new_zeros(width) if offset is None else pad_rows(offset, width)
-        patches.append(Patch(projection.bias, (rows,), bias))
+        patches.append(WeightPatch(projection.bias, (rows,), bias))
     elif offset is not None:
         raise UserError(
-            "install: the head has offsets, and the projections of the layer have no bias",
+            "install: the head has offsets, but the projections of the layer have no bias",
             fix="set attention.bias = true",
         )
     return patches
@@ -77,10 +77,10 @@ def projection_patches(
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """(left x + left_offset) . (right y + right_offset), for each head."""
+    """Factors of each head: the score is (left x + left_offset) . (right y + right_offset)."""
 
     left: Float[Tensor, "k U J"]
-    right: Float[Tensor, "k U memory"]
+    right: Float[Tensor, "k U memory_width"]
     left_offset: Float[Tensor, "k U"]
     right_offset: Float[Tensor, "k U"]
 

@@ -1,11 +1,11 @@
-"""Attention masks: boolean tables over (query, key), true where the query may attend to the key.
+"""Attention masks: boolean tensors T S, true where the query may attend to the key.
 
     bidirectional     every key
     causal            keys t <= i
     strictly_causal   keys t < i, as in the lecture of `claims/lecture29.py`
 
 A window, padding and packed documents restrict these further. Masked scores become minus infinity.
-The causal mask of whole sequences is only a flag, since fused kernels are faster without a table.
+The causal mask of whole sequences is a flag, because fused kernels are faster without a tensor.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MaskKind = Literal["bidirectional", "causal", "strictly_causal"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mask:
-    """`visible` is the table; if None, a query sees all keys, or with `causal` those up to it."""
+    """`visible` is the mask. If it is None, all keys are visible, or with `causal` keys t <= i."""
 
     visible: Bool[Tensor, "#B #k #T #S"] | None = None
     causal: bool = False
@@ -64,8 +64,8 @@ def padding_mask(present: Bool[Tensor, "B S"] | None) -> Mask:
 def dense_mask(
     mask: Mask, queries: int, keys: int, device: torch.device
 ) -> Bool[Tensor, "#B #k #T #S"]:
-    """Return the boolean table of a mask."""
+    """Return a mask as a boolean tensor."""
     if mask.visible is not None:
         return mask.visible
-    table = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
-    return table.tril(diagonal=keys - queries) if mask.causal else table
+    visible = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
+    return visible.tril(diagonal=keys - queries) if mask.causal else visible

@@ -2,9 +2,9 @@
 
     W~ = scale * W_Q^T W_K        x_i . W~ x_t  =  scale * (W_Q x_i) . (W_K x_t)
 
-A head has 2 U J weights, merged J^2: equal at U = J / 2. Merging is exact. Splitting keeps the U
-largest singular directions of W~. The error of a score is at most the largest singular value left
-out, times the norms of the two tokens.
+W_Q and W_K have 2 U J weights per head, W~ has J^2. Merging is exact. Splitting keeps the U largest
+singular values of W~. The error of a score is at most the largest singular value that is left out,
+times the norms of the two tokens.
 """
 
 from dataclasses import dataclass
@@ -15,43 +15,41 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from harken.attention.head import Head, Patch
+from harken.attention.head import Head, WeightPatch
 from harken.attention.query_key import DotProductScore, Score
 
 
 @dataclass(frozen=True, slots=True)
-class SplitPair:
-    """W_Q and W_K of every head (scale 1), and the largest singular value left out of each."""
+class QueryKeyMatrices:
+    """W_Q and W_K of every head, with the scale, and each head's largest omitted singular value."""
 
     queries: Float[Tensor, "k U J"]
-    keys: Float[Tensor, "k U memory"]
+    keys: Float[Tensor, "k U memory_width"]
     truncation: Float[Tensor, "k"]
 
 
 def merge_pair(
-    queries: Float[Tensor, "k U J"], keys: Float[Tensor, "k U memory"], scale: float
-) -> Float[Tensor, "k J memory"]:
-    """Return the matrix of each head that gives the same scores."""
-    return einsum(queries, keys, "k U J, k U memory -> k J memory") * scale
+    queries: Float[Tensor, "k U J"], keys: Float[Tensor, "k U memory_width"], scale: float
+) -> Float[Tensor, "k J memory_width"]:
+    """Return W~ of each head."""
+    return einsum(queries, keys, "k U J, k U memory_width -> k J memory_width") * scale
 
 
-def split_merged(merged: Float[Tensor, "k J memory"], key_width: int) -> SplitPair:
-    """Return the best W_Q and W_K of this key width in the least-squares sense."""
-    left, values, right = torch.linalg.svd(merged, full_matrices=False)
-    root = values[:, :key_width].sqrt()[:, :, None]
-    left_out = (
-        values[:, key_width] if key_width < values.shape[1] else values.new_zeros(len(values))
-    )
-    spare = (0, 0, 0, max(0, key_width - values.shape[1]))  # zeros beyond the rank
-    return SplitPair(
-        queries=F.pad(left.mT[:, :key_width] * root, spare),
-        keys=F.pad(right[:, :key_width] * root, spare),
-        truncation=left_out,
+def split_merged(merged: Float[Tensor, "k J memory_width"], key_width: int) -> QueryKeyMatrices:
+    """Return the W_Q and W_K of this key width whose product is closest to W~ (least squares)."""
+    left, sigma, right = torch.linalg.svd(merged, full_matrices=False)
+    root = sigma[:, :key_width].sqrt()[:, :, None]
+    truncation = sigma[:, key_width] if key_width < sigma.shape[1] else sigma.new_zeros(len(sigma))
+    padding = (0, 0, 0, max(0, key_width - sigma.shape[1]))  # zeros beyond the rank
+    return QueryKeyMatrices(
+        queries=F.pad(left.mT[:, :key_width] * root, padding),
+        keys=F.pad(right[:, :key_width] * root, padding),
+        truncation=truncation,
     )
 
 
-def truncate(score: Score, rank: int) -> list[Patch]:
-    """Return the patches that keep the `rank` largest directions of W~ in every head of q . k."""
+def truncation_patches(score: Score, rank: int) -> list[WeightPatch]:
+    """Return the patches that truncate W~ of every head to this rank. The score must be q . k."""
     assert isinstance(score, DotProductScore), "W~ is a product of two matrices"
     queries, keys = (
         linear.weight.view(score.heads, -1, linear.in_features)
@@ -62,5 +60,5 @@ def truncate(score: Score, rank: int) -> list[Patch]:
     return [
         patch
         for index, (head_queries, head_keys) in enumerate(heads)
-        for patch in score.install(Head(queries=head_queries, keys=head_keys), index)
+        for patch in score.head_patches(Head(queries=head_queries, keys=head_keys), index)
     ]

@@ -1,18 +1,18 @@
 """Multi-head attention: k heads in parallel and an output projection.
 
-The module keeps no state between calls: keys and values of earlier tokens are an argument and a
-result. Self-attention is `forward`; cross-attention is `project_kv` once for the memory and
-`attend` for every query. The kernel is an attribute so that a recorder can replace it.
+The module has no state: `forward` takes the keys and values of earlier tokens and returns the
+extended cache. For self-attention, call `forward`; for cross-attention, call `project_kv` once for
+the memory, then `attend` for the queries. `record` replaces the attribute `kernel`.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
-import torch
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from harken.attention.cache import KeyValues
 from harken.attention.kernels import AttentionKernel, ScoreTerms, fused_attention
 from harken.attention.masks import Mask
 from harken.attention.query_key import ScoreInputs, ScoreSizes, split_heads
@@ -32,15 +32,8 @@ class AttentionContext:
     mask: Mask
     query_positions: Int[Tensor, "#B T"]
     key_positions: Int[Tensor, "#B S"]
-    rotation: Rotation | None = None  # of the queries, and of the keys of the same tokens
-    bias: Float[Tensor, "#B k T S"] | None = None  # of a position kind, added to the scores
-
-
-class KeyValues(NamedTuple):
-    """Cached keys and values of a layer; keys are None for scores without keys."""
-
-    keys: Float[Tensor, "B kv_heads S U"] | None
-    values: Float[Tensor, "B kv_heads S I"]
+    rotation: Rotation | None = None  # of the inputs' queries and keys; cached keys are rotated
+    bias: Float[Tensor, "#B k T S"] | None = None  # of the positional encoding, added to the scores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,29 +54,31 @@ class MultiHeadConfig:
         kv_heads = self.kv_heads or self.heads
         if self.heads % kv_heads:
             raise ValueError(
-                f"{self.heads} heads cannot share {kv_heads} kv_heads evenly; make heads a multiple"
+                f"heads: expected a multiple of kv_heads ({kv_heads}), got {self.heads}"
             )
         if self.score.keys_are_tokens and self.key_width is not None:
             raise ValueError(
-                f"score {self.score.kind!r} compares whole tokens; leave out key_width"
+                f"score {self.score.kind!r} compares unprojected tokens; leave out key_width"
             )
         if not self.v_proj and self.head_width is not None:
-            raise ValueError("without v_proj a head averages tokens; leave out head_width")
+            raise ValueError(
+                "without v_proj, heads have the width of the tokens; leave out head_width"
+            )
 
-    def check_even(self, width: int) -> None:
-        """Raise an error if the width must be divisible by the number of heads and is not."""
-        divided = (self.v_proj and self.head_width is None) or (
+    def check_divisible(self, width: int) -> None:
+        """Raise a ValueError if the width must be a multiple of the number of heads and is not."""
+        is_divided = (self.v_proj and self.head_width is None) or (
             not self.score.keys_are_tokens and self.key_width is None
         )
-        if divided and width % self.heads:
+        if is_divided and width % self.heads:
             raise ValueError(
                 f"width {width} does not divide into {self.heads} heads; "
                 "make it a multiple, or give attention.head_width and attention.key_width"
             )
 
     def check(self, width: int) -> None:
-        """Raise an error if the sizes do not fit self-attention in a model of this width."""
-        self.check_even(width)
+        """Raise a ValueError if a model of this width cannot have self-attention of these sizes."""
+        self.check_divisible(width)
         head_width, _ = self.head_widths(width)
         if not self.out_proj and self.heads * head_width != width:
             raise ValueError(
@@ -92,21 +87,21 @@ class MultiHeadConfig:
             )
 
     def head_widths(self, width: int) -> tuple[int, int]:
-        """Return (I, U) for a model of this width."""
+        """Return the value width I and the key width U per head in a model of this width."""
         head_width = (self.head_width or width // self.heads) if self.v_proj else width
         key_width = self.key_width or width // self.heads
         return head_width, width if self.score.keys_are_tokens else key_width
 
-    def build(self, width: int, length: int, memory_width: int | None = None) -> "MultiHead":
-        """Return self-attention, or with `memory_width` cross-attention to such a memory."""
-        return MultiHead(self, width, length, memory_width)
+    def build(self, width: int, max_length: int, memory_width: int | None = None) -> "MultiHead":
+        """Return self-attention, or cross-attention to a memory if `memory_width` is given."""
+        return MultiHead(self, width, max_length, memory_width)
 
 
 class MultiHead(nn.Module):
     """Self-attention (B T J -> B T J) or cross-attention to a memory."""
 
     def __init__(
-        self, config: MultiHeadConfig, width: int, length: int, memory_width: int | None
+        self, config: MultiHeadConfig, width: int, max_length: int, memory_width: int | None
     ) -> None:
         super().__init__()
         cross = memory_width is not None
@@ -123,7 +118,7 @@ class MultiHead(nn.Module):
                 heads=config.heads,
                 kv_heads=kv_heads,
                 key_width=key_width,
-                length=length,
+                max_length=max_length,
                 bias=config.bias,
                 cross=cross,
             )
@@ -141,12 +136,12 @@ class MultiHead(nn.Module):
     def project_kv(
         self, memory: Float[Tensor, "B S J"], rotation: Rotation | None = None
     ) -> KeyValues:
-        """Return the keys and values of tokens, computed once for all queries."""
+        """Return the keys and values of the memory."""
         keys = self.score.keys(memory)
         if rotation is not None and keys is not None:
             keys = rotate(keys, rotation)
         if self.v_proj is None:
-            return KeyValues(keys, memory[:, None])
+            return KeyValues(keys, memory[:, None])  # one head of values, shared by all heads
         return KeyValues(keys, split_heads(self.v_proj(memory), self.kv_heads))
 
     def terms(
@@ -165,12 +160,13 @@ class MultiHead(nn.Module):
 
     def attend(
         self, inputs: Float[Tensor, "B T J"], cache: KeyValues, context: AttentionContext
-    ) -> Float[Tensor, "B T mixed"]:
+    ) -> Float[Tensor, "B T outputs"]:
         """Attend to cached keys and values; without `out_proj` return the concatenated heads."""
         dropout = self.dropout if self.training else 0.0
-        mixed = self.kernel(self.terms(inputs, cache, context), cache.values, context.mask, dropout)
-        joined = rearrange(mixed, "B k T I -> B T (k I)")
-        return joined if self.out_proj is None else self.out_proj(joined)
+        terms = self.terms(inputs, cache, context)
+        output = self.kernel(terms, cache.values, context.mask, dropout)
+        heads = rearrange(output, "B k T I -> B T (k I)")
+        return heads if self.out_proj is None else self.out_proj(heads)
 
     def forward(
         self,
@@ -178,11 +174,8 @@ class MultiHead(nn.Module):
         context: AttentionContext,
         past: KeyValues | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
-        """Compute self-attention over `past` and the inputs; return the extended cache as well."""
+        """Attend to `past` and to the inputs; return the outputs and the extended cache."""
         cache = self.project_kv(inputs, context.rotation)
         if past is not None:
-            keys = None
-            if cache.keys is not None and past.keys is not None:
-                keys = torch.cat((past.keys, cache.keys), dim=2)
-            cache = KeyValues(keys, torch.cat((past.values, cache.values), dim=2))
+            cache = past.append(cache)
         return self.attend(inputs, cache, context), cache

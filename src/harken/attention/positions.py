@@ -1,14 +1,15 @@
-"""Position kinds that act on the inputs of a model.
+"""Positional encodings of the inputs of a model.
 
-Attention alone ignores order. The kinds below add a position vector to each token vector, or
-concatenate the two. The kinds in `relative.py` act inside every head.
+These kinds add a position vector to each token vector, or concatenate the two. The kinds in
+`relative.py` act inside every head.
 
     learned    a trained vector for every position
     sinusoid   e_t[2i] = sin(t / base^(2i/J)),  e_t[2i+1] = cos(t / base^(2i/J))
     fourier    e_t[2i] = cos(pi (i+1) t / span),  e_t[2i+1] = sin(pi (i+1) t / span)
 
 Coordinates have one axis (time) or two (x and y of an image); each axis has a part of the vector.
-The Fourier basis has period 2 span, so inputs longer than span are refused as ambiguous.
+The Fourier vectors have period 2 span. Inputs longer than span are rejected, since their offsets d
+and d - 2 span would be indistinguishable.
 """
 
 import math
@@ -33,17 +34,17 @@ from harken.attention.relative import Position as Position
 from harken.attention.sinusoids import Sinusoids, angles, interleave
 from harken.config import bounded
 
-Place = Literal["add", "concat"]
+CombineMode = Literal["add", "concat"]
 Positions = Int[Tensor, "#B T"]
 
 
 class InputPosition(Position):
-    """Base of the kinds that act on the inputs; they differ in `axis_vectors`."""
+    """Base of the encodings of the inputs. A subclass defines `axis_vectors`."""
 
-    def __init__(self, sizes: PositionSizes, place: Place) -> None:
+    def __init__(self, sizes: PositionSizes, combine: CombineMode) -> None:
         super().__init__(sizes)
-        self.place, self.part_widths = place, split_evenly(sizes.width, sizes.axes)
-        self.width = sizes.width * (2 if place == "concat" else 1)
+        self.combine, self.part_widths = combine, split_evenly(sizes.width, sizes.axes)
+        self.width = sizes.width * (2 if combine == "concat" else 1)
 
     def axis_vectors(self, axis: int, positions: Positions) -> Float[Tensor, "#B T part"]:
         raise NotImplementedError
@@ -55,7 +56,7 @@ class InputPosition(Position):
 
     def embed(self, inputs: Inputs, coordinates: Coordinates) -> Float[Tensor, "B T width"]:
         vectors = self.vectors(coordinates).to(inputs.dtype)
-        if self.place == "add":
+        if self.combine == "add":
             return inputs + vectors
         return torch.cat((inputs, vectors.expand(inputs.shape[0], -1, -1)), dim=-1)
 
@@ -63,10 +64,10 @@ class InputPosition(Position):
 class LearnedPosition(InputPosition):
     """A learned vector per position and axis, up to `max_length`."""
 
-    instead_of_sinusoids = "learned vectors, mixed with the tokens"
+    description = "learned vectors"
 
-    def __init__(self, sizes: PositionSizes, place: Place) -> None:
-        super().__init__(sizes, place)
+    def __init__(self, sizes: PositionSizes, combine: CombineMode) -> None:
+        super().__init__(sizes, combine)
         self.max_length = sizes.max_length
         tables = (nn.Embedding(sizes.max_length, width) for width in self.part_widths)
         self.tables = nn.ModuleList(tables)
@@ -78,8 +79,8 @@ class LearnedPosition(InputPosition):
 class Sinusoid(InputPosition):
     """The sines and cosines of "Attention is all you need", sine first."""
 
-    def __init__(self, sizes: PositionSizes, place: Place, base: float) -> None:
-        super().__init__(sizes, place)
+    def __init__(self, sizes: PositionSizes, combine: CombineMode, base: float) -> None:
+        super().__init__(sizes, combine)
         self.base = base
 
     def basis(self) -> Sinusoids | None:
@@ -91,10 +92,10 @@ class Sinusoid(InputPosition):
 
 
 class Fourier(InputPosition):
-    """Cosines and sines of 1, 2, 3, … half turns over the span, as in `claims/lecture29.py`."""
+    """Cosines and sines of 1, 2, 3, … half periods over the span, as in `claims/lecture29.py`."""
 
-    def __init__(self, sizes: PositionSizes, place: Place, span: int) -> None:
-        super().__init__(sizes, place)
+    def __init__(self, sizes: PositionSizes, combine: CombineMode, span: int) -> None:
+        super().__init__(sizes, combine)
         self.max_length = self.span = span
 
     def basis(self) -> Sinusoids | None:
@@ -110,7 +111,7 @@ class Fourier(InputPosition):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoPositionConfig:
-    """No position: attention sees order only through its mask."""
+    """No positional encoding: attention depends on order only through its mask."""
 
     kind: Literal["none"] = "none"
 
@@ -123,10 +124,10 @@ class LearnedConfig:
     """A learned vector for each position."""
 
     kind: Literal["learned"] = "learned"
-    place: Place = "add"  # add to the token vectors, or concatenate (doubles the width)
+    combine: CombineMode = "add"  # add to the token vectors, or concatenate (doubles the width)
 
     def build(self, sizes: PositionSizes) -> LearnedPosition:
-        return LearnedPosition(sizes, self.place)
+        return LearnedPosition(sizes, self.combine)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,23 +135,25 @@ class SinusoidConfig:
     """Fixed sines and cosines, as in "Attention is all you need"."""
 
     kind: Literal["sinusoid"] = "sinusoid"
-    place: Place = "add"  # add to the token vectors, or concatenate (doubles the width)
-    base: float = bounded(10000.0, above=1.0, at_most=1e12)  # of the wavelengths, 2 pi base^(2i/J)
+    combine: CombineMode = "add"  # add to the token vectors, or concatenate (doubles the width)
+    # base of the wavelengths, 2 pi base^(2i/J) for pair i
+    base: float = bounded(10000.0, above=1.0, at_most=1e12)
 
     def build(self, sizes: PositionSizes) -> Sinusoid:
-        return Sinusoid(sizes, self.place, self.base)
+        return Sinusoid(sizes, self.combine, self.base)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FourierConfig:
-    """Cosines and sines of 1, 2, 3, … half turns over `span` tokens."""
+    """Cosines and sines of 1, 2, 3, … half periods over `span` tokens."""
 
     kind: Literal["fourier"] = "fourier"
-    place: Place = "add"  # add to the token vectors, or concatenate (doubles the width)
-    span: int | None = bounded(None, at_least=2)  # tokens; default: the model's maximum length
+    combine: CombineMode = "add"  # add to the token vectors, or concatenate (doubles the width)
+    # length of the longest half period in tokens; default: the model's maximum length
+    span: int | None = bounded(None, at_least=2)
 
     def build(self, sizes: PositionSizes) -> Fourier:
-        return Fourier(sizes, self.place, self.span or sizes.max_length)
+        return Fourier(sizes, self.combine, self.span or sizes.max_length)
 
 
 PositionConfig = (
@@ -165,5 +168,5 @@ PositionConfig = (
 
 
 def model_width(position: PositionConfig, width: int) -> int:
-    """Return the width of a model for tokens of this width: twice that with place 'concat'."""
-    return width * (2 if getattr(position, "place", "add") == "concat" else 1)
+    """Return the width of the model: the token width, doubled if positions are concatenated."""
+    return width * (2 if getattr(position, "combine", "add") == "concat" else 1)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.head import Head, LowRank, Patch, projection_patches, split_projection
+from harken.attention.head import Head, LowRank, WeightPatch, projection_patches, split_projection
 from harken.attention.kernels import ScoreTerms
 from harken.errors import UserError
 
@@ -22,19 +22,19 @@ class ScoreSizes:
     heads: int  # k
     kv_heads: int  # heads of keys
     key_width: int  # U
-    length: int  # the longest input, for scores with parameters per position
+    max_length: int  # for scores with parameters per position
     bias: bool = False  # of the two projections
-    cross: bool = False  # cross-attention: there is no distance from a query to a key
+    cross: bool = False  # cross-attention, where queries and keys have no distance
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoreTraits:
-    """Base of the configs of scores, with their requirements."""
+    """Base of the configs of scores, with what a score requires of the model."""
 
-    conflicts: ClassVar[Mapping[str, str]] = {}  # position kind -> why it does not work
+    conflicts: ClassVar[Mapping[str, str]] = {}  # kind of position -> why it is incompatible
     keys_are_tokens: ClassVar[bool] = False  # keys are not projected and have no key_width
-    per_position: ClassVar[bool] = False  # has parameters for each key position up to `length`
-    distances: ClassVar[bool] = False  # depends on distances along one axis of one sequence
+    per_position: ClassVar[bool] = False  # has parameters for each position up to `max_length`
+    uses_distances: ClassVar[bool] = False  # depends on distances along one axis
 
 
 Tokens = Float[Tensor, "B T J"]
@@ -53,7 +53,7 @@ class ScoreInputs(NamedTuple):
 
 
 def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, "B k T U"]:
-    """Move the heads to a separate axis, without copying."""
+    """Return a view with the heads on a separate axis."""
     batch, time, _ = flat.shape
     return flat.view(batch, time, heads, -1).transpose(1, 2)
 
@@ -66,7 +66,8 @@ class Score(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table: nn.Parameter | None = None  # scores of all pairs of positions, k T S, if fixed
+        # Scores of all pairs of positions (k T S), if they do not depend on the tokens.
+        self.table: nn.Parameter | None = None
 
     def queries(self, inputs: Tokens) -> Queries | None:
         return None
@@ -79,14 +80,14 @@ class Score(nn.Module):
         raise NotImplementedError
 
     def factors(self) -> LowRank | None:
-        """Return the score, or its part that compares tokens, as a product of two tokens."""
+        """Return the bilinear form of the score, or of its content term; None if it has none."""
         return None
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Initialize the parameters of the score itself, not those of submodules."""
 
-    def install(self, head: Head, index: int) -> list[Patch]:
-        """Return the patches that write a head, or raise a `UserError` with the reason."""
+    def head_patches(self, head: Head, index: int) -> list[WeightPatch]:
+        """Return patches that write `head` to this index; UserError if the score cannot have it."""
         raise UserError(
             f"install: a designed head does not fit this score: {self.not_bilinear}",
             fix="use score 'dot', 'scaled' or 'merged' (or a random synthesizer for a shift)",
@@ -96,7 +97,7 @@ class Score(nn.Module):
 class QueryKeyScore(Score):
     """Base of the scores with W_Q and W_K: queries and keys are projections of tokens.
 
-    A subclass defines `terms`, and `factors` by `linear_factors` if it compares by scale * q . k.
+    A subclass defines `terms`. If its score is scale * q . k, `factors` returns `linear_factors`.
     """
 
     key_width: int
@@ -116,9 +117,11 @@ class QueryKeyScore(Score):
         return split_heads(self.k_proj(inputs), self.kv_heads)
 
     def linear_factors(self, scale: float) -> LowRank:
-        """Return scale * (W_Q x + b_Q) . (W_K y + b_K) of every head."""
-        left, left_offset = split_projection(self.q_proj, self.heads, self.heads)
-        right, right_offset = split_projection(self.k_proj, self.kv_heads, self.heads)
+        """Return the factors of the score scale * (W_Q x + b_Q) . (W_K y + b_K) of every head."""
+        left, left_offset = split_projection(self.q_proj, kv_heads=self.heads, heads=self.heads)
+        right, right_offset = split_projection(
+            self.k_proj, kv_heads=self.kv_heads, heads=self.heads
+        )
         return LowRank(left * scale, right, left_offset * scale, right_offset)
 
 
@@ -137,10 +140,10 @@ class DotProductScore(QueryKeyScore):
     def factors(self) -> LowRank:
         return self.linear_factors(self.scale)
 
-    def install(self, head: Head, index: int) -> list[Patch]:
+    def head_patches(self, head: Head, index: int) -> list[WeightPatch]:
         if self.kv_heads != self.heads:
             raise UserError(
-                f"install: {self.heads} heads share {self.kv_heads} keys (expected a key per head)",
+                f"install: expected {self.heads} kv_heads, one per head, got {self.kv_heads}",
                 fix="leave out attention.kv_heads",
             )
         head.check_width(self.q_proj.in_features)
@@ -148,7 +151,7 @@ class DotProductScore(QueryKeyScore):
             raise UserError(
                 f"install: the head has key width {head.key_width} "
                 f"(expected at most {self.key_width}, that of the layer)",
-                fix="design it with that key width",
+                fix="design a head with at most that key width",
             )
         offset = None if head.query_offset is None else head.query_offset / self.scale
         return [

@@ -1,10 +1,11 @@
-"""Position kinds that act inside every head.
+"""Positional encodings that act inside every head.
 
-    rotary     rotate the pair (x[i], x[i + U/2]) of queries and keys by the angle t / base^(2i/U)
-    alibi      add -slope_h |i - t| to the score, with slopes falling geometrically over the heads
-    relative   add a learned b_h[bucket(t - i)] to the score; large offsets share buckets, as in T5
+    rotary     rotate the pair (x[n], x[n + U/2]) of the query or key at t by t / base^(2n/U)
+    alibi      add -slope_h |i - t| to score(i, t), with slopes falling geometrically over the heads
+    relative   add a learned b_h[bucket(t - i)] to score(i, t); large offsets share buckets (T5)
 
-With two axes, rotary divides its pairs among them, and the other two sum over them.
+Here score(i, t) is the score of the query at i and the key at t in head h. With two axes, `rotary`
+divides its pairs between them; `alibi` and `relative` sum over both.
 """
 
 import math
@@ -27,9 +28,9 @@ Bias = Float[Tensor, "#B k T S"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PositionSizes:
-    """Sizes that a model passes to its position kind."""
+    """Sizes that a model passes to its positional encoding."""
 
-    width: int  # J of the tokens that enter
+    width: int  # J of the inputs
     key_width: int  # U
     heads: int  # k
     max_length: int  # along each axis
@@ -41,36 +42,36 @@ class Rotation:
     """Cosines and sines of every position's angles, computed once per forward pass."""
 
     cosine: Float[Tensor, "#B 1 T U"]
-    sine: Float[Tensor, "#B 1 T U"]  # negative in the first half, where pairs subtract
+    sine: Float[Tensor, "#B 1 T U"]  # negated in the first half
 
 
 def rotate(heads: Float[Tensor, "B k T U"], rotation: Rotation) -> Float[Tensor, "B k T U"]:
-    """Rotate each pair of a head, so that dot products depend on distances."""
+    """Rotate each pair; then q . k depends on the positions of q and k only by their difference."""
     first, second = heads.chunk(2, dim=-1)
     swapped = torch.cat((second, first), dim=-1)
     rotated = torch.addcmul(heads * rotation.cosine, swapped, rotation.sine)
-    return rotated.to(heads.dtype)  # angles are float32, and kernels need one dtype
+    return rotated.to(heads.dtype)  # angles are float32, and kernels require equal dtypes
 
 
 def split_evenly(width: int, axes: int) -> list[int]:
-    """Divide the width among the axes as evenly as possible, the first ones wider."""
+    """Divide the width among the axes as evenly as possible; the first axes get the remainder."""
     return [(width + axes - 1 - axis) // axes for axis in range(axes)]
 
 
 class Position(nn.Module):
-    """Base of the position kinds, which override some of these methods."""
+    """Base of the positional encodings. Subclasses override some of these methods."""
 
-    place: Literal["add", "concat", "heads"] = "heads"  # on the inputs, or in every head
-    instead_of_sinusoids = "nothing"  # for the error if `basis` returns None
+    combine: Literal["add", "concat"] | None = None  # how `embed` changes the inputs, if it does
+    description = "none"  # named in the error of `model.init_heads` if `basis` returns None
 
     def __init__(self, sizes: PositionSizes) -> None:
         super().__init__()
         self.sizes, self.axes = sizes, sizes.axes
         self.max_length: int | None = None  # along each axis; None for any length
-        self.token_width = self.width = sizes.width  # J of the inputs, J of what `embed` returns
+        self.token_width = self.width = sizes.width  # J of the inputs and of the result of `embed`
 
     def embed(self, inputs: Inputs, coordinates: Coordinates) -> Float[Tensor, "B T width"]:
-        """Return the inputs with their positions."""
+        """Return the inputs, with position vectors added or concatenated."""
         return inputs
 
     def rotation(self, coordinates: Coordinates) -> Rotation | None:
@@ -82,25 +83,25 @@ class Position(nn.Module):
         return None
 
     def basis(self) -> Sinusoids | None:
-        """Return the sinusoids along one axis from which a head can be designed."""
+        """Return the sinusoids of one axis, with which `harken.design` computes heads, or None."""
         return None
 
-    def without(self) -> "NoPosition":
-        """Return a position kind of the same widths that adds nothing."""
-        removed = NoPosition(self.sizes)
-        removed.max_length, removed.width = self.max_length, self.width
-        return removed
+    def to_no_position(self) -> "NoPosition":
+        """Return an encoding of the same widths without position information."""
+        replacement = NoPosition(self.sizes)
+        replacement.max_length, replacement.width = self.max_length, self.width
+        return replacement
 
 
 class NoPosition(Position):
-    """No position: attention does not see order, except through its mask."""
+    """No positional encoding: attention depends on order only through its mask."""
 
     def embed(self, inputs: Inputs, coordinates: Coordinates) -> Float[Tensor, "B T width"]:
-        """Append zeros if it replaces a kind that makes tokens wider."""
+        """Append zeros if this replaces an encoding that concatenates vectors."""
         missing = self.width - inputs.shape[-1]
         return F.pad(inputs, (0, missing)) if missing else inputs
 
-    def without(self) -> "NoPosition":
+    def to_no_position(self) -> "NoPosition":
         return self
 
 
@@ -125,7 +126,7 @@ class Rotary(Position):
 class Alibi(Position):
     """A penalty that grows linearly with distance, with a slope per head."""
 
-    instead_of_sinusoids = "a fixed bias by distance, which no parameter of a layer can change"
+    description = "a fixed bias, which no parameter of a layer can change"
     slopes: Tensor
 
     def __init__(self, sizes: PositionSizes) -> None:
@@ -138,17 +139,21 @@ class Alibi(Position):
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """Return 2^(-8/k), 2^(-16/k), …; for other k than powers of 2, add odd ones of the next."""
+    """Return the slopes of k heads: 2^(-8/k), 2^(-16/k), …, 2^(-8) if k is a power of 2.
+
+    For other k, let p be the largest power of 2 below k: return the p slopes of p heads, then the
+    first, third, … of the slopes of 2p heads.
+    """
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
-    between = [2.0 ** (-4 * (2 * head + 1) / power) for head in range(heads - power)]
-    return slopes + between
+    others = [2.0 ** (-4 * (2 * head + 1) / power) for head in range(heads - power)]
+    return slopes + others
 
 
 class Relative(Position):
     """A learned bias for every bucket of offsets, head and axis."""
 
-    instead_of_sinusoids = "one table for all layers, which a head of one layer cannot have alone"
+    description = "a bias that all layers share, which one head cannot change alone"
 
     def __init__(self, sizes: PositionSizes, buckets: int, max_distance: int, causal: bool) -> None:
         super().__init__(sizes)
@@ -165,21 +170,21 @@ class Relative(Position):
 def offset_buckets(
     offsets: Int[Tensor, "*shape"], buckets: int, max_distance: int, causal: bool
 ) -> Int[Tensor, "*shape"]:
-    """Return T5's buckets: half for single small distances, half widening to `max_distance`.
+    """Return T5's buckets: half hold one distance each, the others divide log(distance) evenly.
 
-    Without `causal`, half of all buckets are for keys before the query and half for those after.
+    Without `causal`, half of the buckets are for keys before the query and half for keys after it.
     """
-    first = torch.zeros_like(offsets)
+    first_bucket = torch.zeros_like(offsets)
     if causal:
         distance = (-offsets).clamp(min=0)
     else:
         buckets //= 2
-        first = (offsets > 0) * buckets
+        first_bucket = (offsets > 0) * buckets
         distance = offsets.abs()
     exact = buckets // 2
-    growth = torch.log(distance.float() / exact + 1e-20) / math.log(max_distance / exact)
-    wide = exact + (growth.clamp(min=0) * (buckets - exact)).long()
-    return first + torch.where(distance < exact, distance, wide.clamp(max=buckets - 1))
+    fraction = torch.log(distance.float() / exact + 1e-20) / math.log(max_distance / exact)
+    log_bucket = exact + (fraction.clamp(min=0) * (buckets - exact)).long()
+    return first_bucket + torch.where(distance < exact, distance, log_bucket.clamp(max=buckets - 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,7 +192,8 @@ class RotaryConfig:
     """Rotary position embedding of queries and keys (RoPE)."""
 
     kind: Literal["rotary"] = "rotary"
-    base: float = bounded(10000.0, above=1.0, at_most=1e12)  # of the wavelengths, 2 pi base^(2i/U)
+    # base of the wavelengths, 2 pi base^(2n/U) for pair n
+    base: float = bounded(10000.0, above=1.0, at_most=1e12)
 
     def build(self, sizes: PositionSizes) -> Rotary:
         return Rotary(sizes, self.base)
@@ -208,14 +214,15 @@ class RelativeConfig:
     """A learned bias per bucket of offsets, shared by all layers (T5)."""
 
     kind: Literal["relative"] = "relative"
-    buckets: int = bounded(32, at_least=4)  # number of buckets, for both directions
+    # total number of buckets; without `causal`, half of them for keys after the query
+    buckets: int = bounded(32, at_least=4)
     max_distance: int = bounded(128, at_least=2)  # tokens; larger distances share the last bucket
-    causal: bool = False  # use all buckets for keys before the query
+    causal: bool = False  # use all buckets for keys up to the query
 
     def __post_init__(self) -> None:
         if self.max_distance <= self.buckets:
             raise ValueError(
-                f"max_distance {self.max_distance} is not above buckets {self.buckets}"
+                f"max_distance: expected above {self.buckets} (buckets), got {self.max_distance}"
             )
 
     def build(self, sizes: PositionSizes) -> Relative:

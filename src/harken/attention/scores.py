@@ -3,12 +3,13 @@
     dot             q_i . k_t                          with q = W_Q x, k = W_K x
     scaled          q_i . k_t / sqrt(U)
     additive        v . tanh(q_i + k_t)
-    merged          x_i . W~ x_t                       one matrix in place of W_Q and W_K
-    synthesizer     dense: row i is W_2 relu(W_1 x_i); random: row i is a parameter
+    merged          x_i . W~ x_t                       one matrix instead of W_Q and W_K
+    synthesizer     dense: W_2 relu(W_1 x_i); random: a learned table of (i, t)
     transformer_xl  ((q_i + u) . k_t + (q_i + v) . r_{i-t}) / sqrt(U); `scaled` in cross-attention
 
-To add a score, write a subclass of `Score`, a config with `build`, and add it to `ScoreConfig`; a
-subclass of `QueryKeyScore` needs only `terms`. `merging.py` converts two projections to one matrix.
+u and v are learned per head, and r_d is a projection of the sinusoids of distance d. To add a
+score, write a subclass of `Score`, a config with `build`, and add it to `ScoreConfig`; a subclass
+of `QueryKeyScore` needs only `terms`. `merging.py` merges W_Q and W_K into W~.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.head import Head, LowRank, Patch
+from harken.attention.head import Head, LowRank, WeightPatch
 from harken.attention.kernels import ScoreTerms, repeat_kv
 from harken.attention.query_key import (
     DotProductScore,
@@ -61,7 +62,7 @@ class AdditiveScore(QueryKeyScore):
 
 
 class MergedScore(Score):
-    """x_i . W~ x_t: queries have the width of the tokens, and the tokens are the keys.
+    """x_i . W~ x_t. Queries have the width of the tokens, and the tokens are the keys.
 
     W~ = scale * weight. W~ must be small, because the score sums J^2 products. `weight` is larger,
     because Adam's steps have the same size for all parameters and would be too large for W~.
@@ -76,7 +77,7 @@ class MergedScore(Score):
         nn.init.normal_(self.weight)
 
     def reset_parameters(self, generator: torch.Generator) -> None:
-        """Give W~ the standard deviation of a product of two matrices."""
+        """Initialize W~ with the standard deviation of a product of two weights."""
         nn.init.normal_(self.weight, std=INITIAL_STD**2 / self.scale, generator=generator)
 
     @property
@@ -99,25 +100,25 @@ class MergedScore(Score):
         zeros = self.weight.new_zeros(heads, memory_width)
         return LowRank(self.matrix.mT, identity.expand(heads, -1, -1), zeros, zeros)
 
-    def install(self, head: Head, index: int) -> list[Patch]:
+    def head_patches(self, head: Head, index: int) -> list[WeightPatch]:
         head.check_width(self.weight.shape[1])
         if head.query_offset is not None or head.key_offset is not None:
             raise UserError(
-                "install: the head has offsets, and score 'merged' has none",
+                "install: the head has offsets, but score 'merged' has none",
                 fix="use score 'scaled' with attention.bias = true",
             )
-        return [Patch(self.weight, (index,), head.queries.T @ head.keys / self.scale)]
+        return [WeightPatch(self.weight, (index,), head.queries.T @ head.keys / self.scale)]
 
 
 class SynthesizerScore(Score):
-    """Scores from the query's token by an MLP with `hidden` units, or a learned table if None."""
+    """Scores computed from the query's token by an MLP; if `hidden` is None, a learned table."""
 
     not_bilinear = "it does not compare queries with keys"
 
     def __init__(self, sizes: ScoreSizes, hidden: int | None) -> None:
         super().__init__()
         self.from_token: nn.Module | None = None
-        heads, length = sizes.heads, sizes.length
+        heads, length = sizes.heads, sizes.max_length
         if hidden is None:
             self.table = nn.Parameter(torch.zeros(heads, length, length))
         else:
@@ -135,18 +136,18 @@ class SynthesizerScore(Score):
     def terms(self, inputs: ScoreInputs) -> ScoreTerms:
         if self.from_token is None:
             assert self.table is not None
-            # Indexing queries and keys at once would move the heads last.
+            # Index queries first: indexing both axes at once would move the heads last.
             rows = self.table[:, inputs.query_positions].transpose(0, 1)
         else:
             hidden = self.from_token(inputs.tokens).transpose(1, 2)
             rows = hidden @ self.to_scores + self.score_offsets
-        return ScoreTerms(bias=at_positions(rows, inputs.key_positions))
+        return ScoreTerms(bias=select_keys(rows, inputs.key_positions))
 
 
-def at_positions(
+def select_keys(
     rows: Float[Tensor, "#B k T length"], key_positions: Int[Tensor, "#B S"]
 ) -> Float[Tensor, "#B k T S"]:
-    """Select each key's score by its position, which in a packed row is not its index."""
+    """Select the score of each key by its position, which differs from its index in packed rows."""
     if key_positions.shape[0] == 1:
         return rows[..., key_positions[0]]
     return torch.take_along_dim(rows, key_positions[:, None, None, :], dim=-1)
@@ -174,12 +175,12 @@ class ScaledConfig(ScoreTraits):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdditiveConfig(ScoreTraits):
-    """v . tanh(q + k), the attention of Bahdanau et al.; its memory is quadratic in time."""
+    """v . tanh(q + k), the attention of Bahdanau et al.; it stores B k T S U elements."""
 
     kind: Literal["additive"] = "additive"
     conflicts: ClassVar[Mapping[str, str]] = {
-        "rotary": "position 'rotary' makes products depend on distance, "
-        "and score 'additive' adds queries and keys"
+        "rotary": "position 'rotary' requires a dot product, "
+        "but score 'additive' adds queries and keys"
     }
 
     def build(self, sizes: ScoreSizes) -> AdditiveScore:
@@ -188,7 +189,7 @@ class AdditiveConfig(ScoreTraits):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MergedConfig(ScoreTraits):
-    """x . W~ x, with J^2 weights per head instead of 2 U J."""
+    """x_i . W~ x_t for the tokens of query i and key t, with J^2 weights per head, not 2 U J."""
 
     kind: Literal["merged"] = "merged"
     keys_are_tokens: ClassVar[bool] = True
@@ -199,11 +200,11 @@ class MergedConfig(ScoreTraits):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SynthesizerConfig(ScoreTraits):
-    """Scores from the query's token alone, or learned per pair of positions (Synthesizer)."""
+    """Scores computed from the query's token alone, or learned per pair of positions."""
 
     kind: Literal["synthesizer"] = "synthesizer"
     conflicts: ClassVar[Mapping[str, str]] = {
-        "rotary": "position 'rotary' rotates queries and keys, and score 'synthesizer' has none"
+        "rotary": "position 'rotary' rotates queries and keys, but score 'synthesizer' has none"
     }
     per_position: ClassVar[bool] = True
     form: Literal["dense", "random"] = "dense"  # computed from the token, or a learned table
@@ -222,10 +223,10 @@ class TransformerXLScore(QueryKeyScore):
     The paper computes r for every distance and shifts the rows of the product. Here, with
     p = W_R^T (q_i + v), p is rotated by the query's position and multiplied with the sinusoids of
     the key's position, since sin(i - t) = sin i cos t - cos i sin t, and similarly for the cosine.
-    So any positions work, also those of a packed row or of cached keys.
+    This works for any positions, including those of packed rows and of cached keys.
     """
 
-    not_bilinear = "its queries are compared with distances as well"
+    not_bilinear = "it also depends on distances"
 
     def __init__(self, sizes: ScoreSizes, base: float) -> None:
         super().__init__(sizes)
@@ -260,36 +261,35 @@ class TransformerXLScore(QueryKeyScore):
 def sinusoids(
     positions: Int[Tensor, "#B T"], width: int, base: float, dtype: torch.dtype
 ) -> Float[Tensor, "#B T even"]:
-    """Return sin(t w_0), cos(t w_0), sin(t w_1), …; an odd width is rounded up."""
+    """Return sin(t w_0), cos(t w_0), sin(t w_1), …, rounding an odd width up."""
     phases = angles(positions, width, base, torch.promote_types(dtype, torch.float32))
     return interleave(phases.sin(), phases.cos(), width + width % 2).to(dtype)
 
 
 def relative_rotation(
-    projected: Float[Tensor, "B k T J"], sinusoids: Float[Tensor, "#B 1 T even"]
+    projected: Float[Tensor, "B k T J"], query_sinusoids: Float[Tensor, "#B 1 T even"]
 ) -> Float[Tensor, "B k T even"]:
     """Rotate p by the query's position; its product with the key's sinusoids is p . e_{i-t}."""
-    missing = sinusoids.shape[-1] - projected.shape[-1]  # the cosine that an odd width leaves out
+    missing = query_sinusoids.shape[-1] - projected.shape[-1]  # a cosine, if the width is odd
     projected = nn.functional.pad(projected, (0, missing))
     sines, cosines = projected[..., 0::2], projected[..., 1::2]
-    sine, cosine = sinusoids[..., 0::2], sinusoids[..., 1::2]
+    sine, cosine = query_sinusoids[..., 0::2], query_sinusoids[..., 1::2]
     first, second = cosines * sine - sines * cosine, sines * sine + cosines * cosine
-    return interleave(first, second, sinusoids.shape[-1])
+    return interleave(first, second, query_sinusoids.shape[-1])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformerXLConfig(ScoreTraits):
-    """The score of Transformer-XL and the Conformer; it includes distances along one axis.
+    """The score of Transformer-XL and the Conformer, which depends on distances along one axis.
 
     In cross-attention, where distances have no meaning, it is the scaled dot product.
     """
 
     kind: Literal["transformer_xl"] = "transformer_xl"
     conflicts: ClassVar[Mapping[str, str]] = {
-        "rotary": "position 'rotary' rotates queries and keys by distance, "
-        "and score 'transformer_xl' compares distances already"
+        "rotary": "position 'rotary' and score 'transformer_xl' both encode distances"
     }
-    distances: ClassVar[bool] = True
+    uses_distances: ClassVar[bool] = True
     base: float = bounded(10000.0, above=1.0, at_most=1e12)  # of the wavelengths, 2 pi base^(2n/J)
 
     def build(self, sizes: ScoreSizes) -> TransformerXLScore | DotProductScore:

@@ -1,12 +1,12 @@
-"""Sines and cosines of positions, and the rotation of each pair that shifts a position.
+"""Sines and cosines of positions, and the rotation that shifts a position.
 
     sinusoid   e_t[2i] = sin(w_i t),  e_t[2i+1] = cos(w_i t),   w_i = base^(-2i/J)
     fourier    e_t[2i] = cos(w_i t),  e_t[2i+1] = sin(w_i t),   w_i = pi (i+1) / span
-    shift      e_{t-T} = A e_t,   A rotates each pair by b = w_i T
+    shift      e_{t-d} = A e_t,   A rotates each pair by b = w_i d
 
-Sine first, the block of A is [[cos b, -sin b], [sin b, cos b]]; cosine first, the sines change
-their signs. A is key-first, e_tau . A e_t; the merged matrix of `merging.py` is query-first, so it
-is A transposed.
+With the sine first, the blocks of A are [[cos b, -sin b], [sin b, cos b]]; with the cosine first,
+the sines have the opposite sign. The score of query t and key s is e_s . A e_t. The merged matrix
+of `merging.py` has the query on the left, so it is A transposed.
 """
 
 import math
@@ -23,7 +23,7 @@ from harken.errors import UserError
 def angles(
     positions: Int[Tensor, "#B T"], width: int, base: float, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "#B T pairs"]:
-    """Return t / base^(2i / width). With less precision, large positions would not be distinct."""
+    """Return t / base^(2i / width), in float32 or more because positions may be large."""
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
     angle: Tensor = positions[..., None].to(dtype) * base**-exponents
     return angle
@@ -38,7 +38,7 @@ def interleave(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sinusoids:
-    """A basis of position vectors; `base` belongs to `sinusoid`, `span` to `fourier`."""
+    """Sinusoidal position vectors. `sinusoid` uses `base`, `fourier` uses `span`."""
 
     kind: Literal["sinusoid", "fourier"] = "sinusoid"
     width: int
@@ -48,18 +48,19 @@ class Sinusoids:
     def __post_init__(self) -> None:
         if self.width < 2 or self.width % 2:
             raise UserError(
-                f"sinusoids: width must be even and at least 2 (got {self.width})",
+                f"sinusoids: expected an even width of at least 2, got {self.width}",
                 fix="make the width of the positions even",
             )
         if not 1 < self.base < math.inf:
             raise UserError(
-                f"sinusoids: base must be above 1 (got {self.base:g})",
-                fix="10000 is the usual base",
+                f"sinusoids: expected a base above 1, got {self.base:g}",
+                fix="use for example 10000",
             )
         if (self.kind == "fourier") != (self.span is not None):
             raise UserError(
-                f"sinusoids: only kind 'fourier' needs a span (got {self.kind!r} with {self.span})",
-                fix="give the span with 'fourier', or leave it out",
+                "sinusoids: expected a span if and only if kind is 'fourier', got kind "
+                f"{self.kind!r} and span {self.span}",
+                fix="set kind to 'fourier' and span, or leave out both",
             )
 
     @property
@@ -68,7 +69,7 @@ class Sinusoids:
 
     @property
     def frequencies(self) -> Float[Tensor, "pairs"]:
-        """w_i, in radians per step."""
+        """w_i, in radians per position."""
         indices = torch.arange(self.pairs, dtype=torch.float64)
         if self.span is not None:
             return math.pi * (indices + 1) / self.span

@@ -2,8 +2,8 @@
 
     output(p) = input(c + R(angle) (p - c) / scale - shift),     c the center
 
-Shift, angle and the logarithm of scale are uniform and drawn per image. Pixels are interpolated,
-and edge pixels repeat outside. Images are not mirrored, since captions mention left and right.
+Shift, angle and the logarithm of scale are drawn uniformly for each image. Pixels are interpolated,
+and edge pixels are repeated outside. Images are not flipped, since captions mention left and right.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,13 @@ from harken.config import bounded
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RandomAffineConfig:
-    """Random affine augmentation: the maximum change in either direction; 0 is none."""
+    """Maximum random shift, rotation and scaling of images; 0 disables each of them."""
 
-    # largest shift as a fraction of the image's sides
+    # maximum shift as a fraction of the sides of the image
     translate: float = bounded(0.0, at_least=0.0, below=1.0)
-    degrees: float = bounded(0.0, at_least=0.0, below=180.0)  # largest rotation in degrees
-    scale: float = bounded(0.0, at_least=0.0, below=1.0)  # 0.1 scales by a factor of 1/1.1 to 1.1
+    degrees: float = bounded(0.0, at_least=0.0, below=180.0)  # maximum rotation in degrees
+    # maximum relative change of size: 0.1 scales by a factor of 1/1.1 to 1.1
+    scale: float = bounded(0.0, at_least=0.0, below=1.0)
 
     @property
     def is_identity(self) -> bool:
@@ -32,22 +33,22 @@ class RandomAffineConfig:
 
 
 def random_affine(
-    images: Float[Tensor, "B K Y X"], config: RandomAffineConfig, random: np.random.Generator
+    images: Float[Tensor, "B K Y X"], config: RandomAffineConfig, rng: np.random.Generator
 ) -> Float[Tensor, "B K Y X"]:
     """Apply a random affine map to each image."""
     if config.is_identity:
         return images
-    drawn = random.uniform(-1.0, 1.0, size=(len(images), 4))
-    across, down = 2 * config.translate * drawn[:, :2].T  # a side has length 2 in grid_sample
-    angle = np.radians(config.degrees) * drawn[:, 2]
-    size = (1 + config.scale) ** -drawn[:, 3]
-    # The rotation is in pixels, while both sides have length 2.
+    draws = rng.uniform(-1.0, 1.0, size=(len(images), 4))
+    shift_x, shift_y = 2 * config.translate * draws[:, :2].T  # in affine_grid, a side has length 2
+    angle = np.radians(config.degrees) * draws[:, 2]
+    inverse_scale = (1 + config.scale) ** -draws[:, 3]
+    # affine_grid gives both sides the same length, so a rotation needs their ratio in pixels.
     ratio = images.shape[2] / images.shape[3]
-    cosine, sine = size * np.cos(angle), size * np.sin(angle)
+    cosine, sine = inverse_scale * np.cos(angle), inverse_scale * np.sin(angle)
     rows = [
-        np.stack((cosine, -sine * ratio, -across), axis=-1),
-        np.stack((sine / ratio, cosine, -down), axis=-1),
+        np.stack((cosine, -sine * ratio, -shift_x), axis=-1),
+        np.stack((sine / ratio, cosine, -shift_y), axis=-1),
     ]
-    maps = torch.from_numpy(np.stack(rows, axis=1)).to(images)
-    grid = F.affine_grid(maps, list(images.shape), align_corners=False)
+    matrices = torch.from_numpy(np.stack(rows, axis=1)).to(images)
+    grid = F.affine_grid(matrices, list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)

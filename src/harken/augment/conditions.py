@@ -1,16 +1,16 @@
-"""Change test recordings as if they had been made elsewhere, to measure robustness.
+"""Add noise, reverberation or wrong references to test recordings, to measure robustness.
 
-    quiet            unchanged; `quiet:20` is 20 dB lower
+    quiet:20         the level reduced by 20 dB; `quiet` alone changes nothing
     noise:10         white noise at a signal-to-noise ratio of 10 dB
     pink:5           noise with equal power per octave, at 5 dB
     babble:5         up to six other utterances of the set at once, at 5 dB
     talker:5         one other utterance, of another speaker if there is one, at 5 dB
-    reverb:0.4       a room with a reverberation time (60 dB) of 0.4 s
+    reverb:0.4       a room with a reverberation time (RT60) of 0.4 s
     references:0.1   errors in 10 % of the words of the reference; the sound is unchanged
 
-The length does not change. A signal with a peak above 1 is scaled down as a whole, a silent one is
-left unchanged. The change of utterance n depends only on the set, the seed and n; another ratio
-means the same noise at another level.
+The length does not change. A result with a peak above 1 is scaled down; a silent signal is not
+changed. The noise of utterance n depends only on the set, the seed and n. Another signal-to-noise
+ratio scales the same noise.
 """
 
 from bisect import bisect_left
@@ -21,32 +21,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harken.augment.waveform import noise_gain, pink_noise, reverberate, room_response, spoken_part
+from harken.augment.waveform import active_part, noise_gain, pink_noise, reverberate, room_response
 from harken.config.spelling import nearest
 from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.synthetic.draws import keyed_rng
-from harken.synthetic.recordings import Signal, within_range
+from harken.synthetic.recordings import Signal, limit_peak
 
-TALKERS = 6  # of babble
+BABBLE_SPEAKERS = 6
+WORD_ERRORS = ("delete", "replace", "insert")
 
 
-class _Amount(NamedTuple):
+class _AmountRange(NamedTuple):
     unit: str
     low: float
     high: float
     example: float
 
 
-_DECIBELS = _Amount("decibels", -60, 120, 10)
+_SNR = _AmountRange("decibels", -60, 120, 10)
 KINDS = {
-    "quiet": _Amount("decibels", 0, 120, 20),
-    "noise": _DECIBELS,
-    "pink": _DECIBELS,
-    "babble": _DECIBELS,
-    "talker": _DECIBELS,
-    "reverb": _Amount("seconds", 0.05, 10, 0.4),
-    "references": _Amount("share", 0, 1, 0.1),
+    "quiet": _AmountRange("decibels", 0, 120, 20),
+    "noise": _SNR,
+    "pink": _SNR,
+    "babble": _SNR,
+    "talker": _SNR,
+    "reverb": _AmountRange("seconds", 0.05, 10, 0.4),
+    "references": _AmountRange("share", 0, 1, 0.1),
 }
 
 
@@ -57,13 +58,13 @@ class Condition(NamedTuple):
     amount: float
 
     def __str__(self) -> str:
-        """Return the spelling that `parse_condition` reads."""
-        if self == QUIET:
+        """Return the text that `parse_condition` parses."""
+        if self == UNCHANGED:
             return self.kind
         return f"{self.kind}:{self.amount!r}".removesuffix(".0")
 
 
-QUIET = Condition("quiet", 0.0)
+UNCHANGED = Condition("quiet", 0.0)
 
 
 def parse_condition(text: str) -> Condition:
@@ -75,8 +76,8 @@ def parse_condition(text: str) -> Condition:
             f"condition {text!r}: expected one of {', '.join(KINDS)}, got {kind!r}",
             fix=f"did you mean {near!r}?" if near else "for example noise:10",
         )
-    if kind == QUIET.kind and not colon:
-        return QUIET
+    if kind == UNCHANGED.kind and not colon:
+        return UNCHANGED
     limits = KINDS[kind]
     try:
         amount = float(number)
@@ -92,9 +93,9 @@ def parse_condition(text: str) -> Condition:
 
 
 class RecordingSet:
-    """A set of recordings, from which other speakers and other words are drawn.
+    """A set of recordings, from which conditions take speech and words of other utterances.
 
-    `signals` may read a signal when it is accessed.
+    `signals` may be a lazy sequence that reads a signal when it is accessed.
     """
 
     def __init__(
@@ -103,8 +104,10 @@ class RecordingSet:
         assert len(signals) == len(utterances)
         self.signals, self.utterances, self.rate, self.seed = signals, utterances, rate, seed
         speakers = [utterance.speaker for utterance in utterances]
-        self.speakers = np.unique(speakers, return_inverse=True)[1]  # a number per utterance
-        self.vocabulary = sorted({word for item in utterances for word in item.text.split()})
+        self.speakers = np.unique(speakers, return_inverse=True)[1]  # an index per utterance
+        self.vocabulary = sorted(
+            {word for utterance in utterances for word in utterance.text.split()}
+        )
 
 
 def apply_condition(
@@ -114,7 +117,7 @@ def apply_condition(
     rate: int,
     seed: int,
 ) -> tuple[list[Signal], list[Utterance]]:
-    """Return the whole set under a condition."""
+    """Return all recordings, changed by a condition."""
     corpus = RecordingSet(signals, utterances, rate, seed)
     changed = [change_recording(condition, corpus, index) for index in range(len(signals))]
     return [signal for signal, _ in changed], [utterance for _, utterance in changed]
@@ -123,77 +126,78 @@ def apply_condition(
 def change_recording(
     condition: Condition, corpus: RecordingSet, index: int
 ) -> tuple[Signal, Utterance]:
-    """Return one recording of the set under a condition."""
+    """Return a recording of the set, changed by a condition."""
     signal, utterance = corpus.signals[index], corpus.utterances[index]
-    random = keyed_rng("condition", condition.kind, corpus.seed, index)
+    rng = keyed_rng("condition", condition.kind, corpus.seed, index)
     if condition.kind == "references":
-        return signal, _with_errors(utterance, condition.amount, corpus.vocabulary, random)
-    if not signal.any() or condition == QUIET:
+        return signal, _add_errors(utterance, condition.amount, corpus.vocabulary, rng)
+    if not signal.any() or condition == UNCHANGED:
         return signal, utterance
     if condition.kind == "quiet":
         changed = signal * 10 ** (-condition.amount / 20)
     elif condition.kind == "reverb":
-        changed = reverberate(signal, room_response(condition.amount, corpus.rate, random))
+        changed = reverberate(signal, room_response(condition.amount, corpus.rate, rng))
     else:
-        noise = _noise(condition, corpus, index, len(signal), random)
+        noise = _noise(condition, corpus, index, len(signal), rng)
         changed = signal + noise * noise_gain(condition.amount, signal, noise, corpus.rate)
-    return within_range(changed).astype(np.float32), utterance
+    return limit_peak(changed).astype(np.float32), utterance
 
 
 def _noise(
-    condition: Condition, corpus: RecordingSet, index: int, size: int, random: np.random.Generator
+    condition: Condition, corpus: RecordingSet, index: int, size: int, rng: np.random.Generator
 ) -> Signal:
     if condition.kind == "noise":
-        return random.standard_normal(size)
+        return rng.standard_normal(size)
     if condition.kind == "pink":
-        return pink_noise(size, random)
-    count = TALKERS if condition.kind == "babble" else 1
-    voices = list(islice(_other_voices(corpus, index, random), count))
-    if not voices:
+        return pink_noise(size, rng)
+    count = BABBLE_SPEAKERS if condition.kind == "babble" else 1
+    speech = list(islice(_other_speech(corpus, index, rng), count))
+    if not speech:
         problem = "no other utterance has sound (expected at least one)"
         raise UserError(f"condition {str(condition)!r}: {problem}", fix="add recordings to the set")
-    starts = random.integers([len(voice) for voice in voices])
+    starts = rng.integers([len(signal) for signal in speech])
     times = starts[:, None] + np.arange(size)
-    repeated = [voice.take(time, mode="wrap") for voice, time in zip(voices, times, strict=True)]
+    repeated = [signal.take(time, mode="wrap") for signal, time in zip(speech, times, strict=True)]
     babble: Signal = np.stack(repeated).sum(axis=0)
     return babble
 
 
-def _other_voices(
-    corpus: RecordingSet, index: int, random: np.random.Generator
-) -> Iterator[Signal]:
-    """Yield the speech of other utterances in random order, with unit power."""
+def _other_speech(corpus: RecordingSet, index: int, rng: np.random.Generator) -> Iterator[Signal]:
+    """Yield other utterances in random order, of other speakers if possible, with unit power."""
     others = np.flatnonzero(corpus.speakers != corpus.speakers[index])
     if not len(others):
         others = np.delete(np.arange(len(corpus.speakers)), index)
-    for other in random.permutation(others):
+    for other in rng.permutation(others):
         signal = corpus.signals[other]
         if signal.any():
-            yield spoken_part(signal, corpus.rate)
+            yield active_part(signal, corpus.rate)
 
 
-def _with_errors(
-    utterance: Utterance, share: float, vocabulary: Sequence[str], random: np.random.Generator
+def _add_errors(
+    utterance: Utterance, share: float, vocabulary: Sequence[str], rng: np.random.Generator
 ) -> Utterance:
-    """Delete words, replace them or insert words after them, each with probability `share`."""
+    """With probability `share` for each word, delete it, replace it or insert a word after it."""
     words = utterance.text.split()
-    wrong = random.random(len(words)) < share
+    wrong = rng.random(len(words)) < share
     if not wrong.any():
         return utterance
-    written: list[str] = []
+    output: list[str] = []
     for word, is_wrong in zip(words, wrong.tolist(), strict=True):
-        error = random.integers(3) if is_wrong and len(vocabulary) > 1 else 2
         if not is_wrong:
-            written.append(word)
-        elif error == 1:
-            written.append(_another(word, vocabulary, random))
-        elif error == 2:
-            written += [word, vocabulary[int(random.integers(len(vocabulary)))]]
-    # A text never becomes empty: its last word is replaced instead of deleted.
-    text = " ".join(written or [_another(words[-1], vocabulary, random)])
+            output.append(word)
+            continue
+        # A vocabulary of one word has no replacement, so words are only inserted.
+        error = WORD_ERRORS[rng.integers(3)] if len(vocabulary) > 1 else "insert"
+        if error == "replace":
+            output.append(_other_word(word, vocabulary, rng))
+        elif error == "insert":
+            output += [word, vocabulary[int(rng.integers(len(vocabulary)))]]
+    # If all words were deleted, replace the last one instead, so that the text is not empty.
+    text = " ".join(output or [_other_word(words[-1], vocabulary, rng)])
     return replace(utterance, text=text, words=())  # word times no longer apply
 
 
-def _another(word: str, vocabulary: Sequence[str], random: np.random.Generator) -> str:
-    drawn = int(random.integers(len(vocabulary) - 1))
-    return vocabulary[drawn + (drawn >= bisect_left(vocabulary, word))]
+def _other_word(word: str, vocabulary: Sequence[str], rng: np.random.Generator) -> str:
+    """Draw a word other than `word` from a sorted vocabulary that contains it."""
+    index = int(rng.integers(len(vocabulary) - 1))
+    return vocabulary[index + 1 if index >= bisect_left(vocabulary, word) else index]

@@ -1,13 +1,13 @@
 """Augment log-mel features: SpecAugment (Park et al., 2019), and a random equalizer.
 
     time warp        a frame moves by up to `time_warp` frames; the number of frames is unchanged
-    frequency mask   in consecutive bands, each band is set to its mean over the utterance
-    time mask        in consecutive frames, each band is set to its mean over the utterance
-    equalizer        frames[t, f] + strength * sum_{n = 0..waves} z_n cos(pi n (f + 1/2) / F)
+    frequency mask   consecutive bands are set to their means over the utterance
+    time mask        in consecutive frames, every band is set to its mean over the utterance
+    equalizer        frames[t, f] + strength * sum_{n = 0..cosines} z_n cos(pi n (f + 1/2) / F)
 
 At least one frame and one band are not masked, and padding is never changed. The equalizer draws
-z_n ~ N(0, 1) per utterance and imitates the frequency response of another microphone or voice:
-n = 0 changes the loudness, n = 1 the tilt. Features normalized by their mean do not need it.
+z_n ~ N(0, 1) per utterance and simulates the frequency response of another microphone or voice:
+n = 0 changes the level, n = 1 the spectral tilt. Features normalized by their mean do not need it.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,14 @@ from harken.config import bounded
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpecAugmentConfig:
-    """Numbers and widths of masks; the width of a mask is uniform between 0 and its maximum."""
+    """Masks and time warping; the width of a mask is uniform between 0 and its maximum.
+
+    A time mask is at most as wide as the smaller of `time_width` and `time_ratio` times the length.
+    """
 
     time_masks: int = bounded(2, at_least=0, at_most=1000)  # number of time masks per utterance
     time_width: int = bounded(40, at_least=0)  # maximum width of a time mask in frames
-    # maximum width of a time mask as a fraction of the utterance
+    # also a maximum width of a time mask, as a fraction of the utterance; the smaller one applies
     time_ratio: float = bounded(0.2, at_least=0.0, at_most=1.0)
     # number of frequency masks per utterance
     frequency_masks: int = bounded(2, at_least=0, at_most=1000)
@@ -100,7 +103,9 @@ def time_warp(
     left = torch.from_numpy(source.astype(np.int64)).to(frames.device)
     right = (left + 1).clamp(max=frames.shape[1] - 1)
     fraction = torch.from_numpy(source % 1).to(frames)[:, :, None]
-    before, after = (frames.gather(1, i[:, :, None].expand_as(frames)) for i in (left, right))
+    before, after = (
+        frames.gather(1, indices[:, :, None].expand_as(frames)) for indices in (left, right)
+    )
     return torch.lerp(before, after, fraction)
 
 
@@ -108,9 +113,10 @@ def time_warp(
 class RandomEqualizerConfig:
     """Random smooth changes of the spectrum."""
 
-    # standard deviation of each cosine, in the unit of the features; 0 disables the equalizer
+    # standard deviation of the amplitudes, in the unit of the features; 0 disables the equalizer
     strength: float = bounded(0.0, at_least=0.0, at_most=1000.0)
-    waves: int = bounded(4, at_least=0, at_most=1000)  # number of cosines after the constant
+    # number of cosines over the bands, added with random amplitudes to a random constant
+    cosines: int = bounded(4, at_least=0, at_most=1000)
 
 
 def equalize(
@@ -123,7 +129,7 @@ def equalize(
     if not config.strength:
         return frames
     positions = (np.arange(frames.shape[2]) + 0.5) / frames.shape[2]
-    waves = np.cos(np.pi * np.arange(config.waves + 1)[:, None] * positions)
-    amplitudes = rng.normal(scale=config.strength, size=(len(frames), len(waves)))
-    curves = torch.from_numpy(amplitudes @ waves).to(frames)
+    cosines = np.cos(np.pi * np.arange(config.cosines + 1)[:, None] * positions)
+    amplitudes = rng.normal(scale=config.strength, size=(len(frames), len(cosines)))
+    curves = torch.from_numpy(amplitudes @ cosines).to(frames)
     return torch.where(present[:, :, None], frames + curves[:, None, :], frames)

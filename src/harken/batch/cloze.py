@@ -48,7 +48,7 @@ class ClozeQueries(NamedTuple):
         return ClozeQueries(ragged_slices(self.rows.values, starts, lengths), flags)
 
     def batch(self, padding_value: int) -> ClozeBatch:
-        """Pad all rows."""
+        """Return all rows as a padded batch."""
         tokens, present = pad(self.rows, padding_value)
         blanks = torch.zeros_like(present)
         blanks[present] = torch.from_numpy(self.blanked)
@@ -91,7 +91,10 @@ def mask_one_by_one(rows: Ragged, chosen: IntArray) -> ClozeQueries:
 
 
 def words_read(lines: Ragged, rows: Ragged, blanks: IntArray) -> IntArray:
-    """Count for each line the words in rows that have a blank; the model reads only those."""
+    """Count the words of each line that the model reads: those in a row with a blank.
+
+    `rows` are chunks of `lines`, and `blanks` are flat indices into both.
+    """
     line_of, _ = ragged_indices(lines.lengths)
     row_of, _ = ragged_indices(rows.lengths)
     chosen = np.unique(row_of[blanks])
@@ -100,7 +103,10 @@ def words_read(lines: Ragged, rows: Ragged, blanks: IntArray) -> IntArray:
 
 
 def length_batches(lengths: IntArray, budget: int) -> Iterator[IntArray]:
-    """Yield each row once, the longest first, in batches of at most `budget` padded words."""
+    """Yield the indices of all rows, the longest first, in batches of `budget` padded words.
+
+    A row that is longer than the budget is a batch alone.
+    """
     ranked = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(ranked):

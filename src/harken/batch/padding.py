@@ -31,7 +31,7 @@ def count_targets(targets: Int[Tensor, "B T"]) -> int:
 
 
 class TokenBatch(NamedTuple):
-    """Inputs and the token that follows each; the last two fields are only for packed rows."""
+    """Inputs and their targets, such as the next tokens; packed rows have all four fields."""
 
     inputs: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
@@ -92,7 +92,7 @@ def next_token_batch(sequences: Ragged, first_targets: IntArray, padding_value: 
 def pack_rows(lengths: IntArray, capacity: int) -> tuple[IntArray, IntArray]:
     """Return row and offset of each sequence (best fit, the longest sequences first)."""
     rows, offsets = np.zeros((2, len(lengths)), dtype=np.int64)
-    free: list[int] = []  # columns in each row
+    free: list[int] = []  # number of free columns of each row
     for sequence in np.argsort(-lengths, kind="stable"):
         length = int(lengths[sequence])
         fitting = [(left, row) for row, left in enumerate(free) if left >= length]

@@ -34,17 +34,34 @@ class PromptedSequences(NamedTuple):
         return PromptedSequences(self.sequences.take(chosen), self.first_targets[chosen])
 
 
+@dataclass(frozen=True)
+class RowLengths:
+    """The number of tokens in the row of each text, computed on access."""
+
+    shards: TokenShards
+    views: ViewsConfig
+    max_length: int
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def __getitem__(self, texts: IntArray) -> IntArray:
+        lengths = self.views.view_lengths(self.shards.spans(texts)[1])
+        # The last token of a row is only a target.
+        return np.asarray(np.minimum(lengths, self.max_length) + 1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PretrainingBatches:
     """Batches of the pretraining stage."""
 
     shards: TokenShards
-    titles: IntArray  # tokens of each text's title
+    titles: TokenShards  # the title of each text
     questions: PromptedSequences
     views: ViewsConfig
     special: SpecialTokens
     max_length: int  # tokens per row
-    batch_tokens: int
+    batch_tokens: int  # budget of a batch, padding included
     question_ratio: float  # share of the tokens that belong to questions
     pack: bool  # several texts per row
     seed: int
@@ -53,8 +70,7 @@ class PretrainingBatches:
     def _samplers(self) -> tuple[BucketSampler, BucketSampler | None]:
         """Samplers of texts and of questions."""
         budget = round(self.question_ratio * self.batch_tokens)
-        # The last token of a row is only a target.
-        lengths = np.minimum(self.views.view_lengths(self.shards.lengths), self.max_length) + 1
+        lengths = RowLengths(self.shards, self.views, self.max_length)
         texts = BucketSampler(lengths, self.batch_tokens - budget, self.seed)
         if not budget:
             return texts, None
@@ -62,20 +78,23 @@ class PretrainingBatches:
 
     def batch(self, step: int) -> list[TokenBatch]:
         """Return texts and questions of this step, each padded on its own or packed together."""
-        generator, special, samplers = rng(self.seed, step), self.special, self._samplers
-        chosen = samplers[0].batch(step)
-        documents = TitledTexts(self.shards.take(chosen), self.titles[chosen])
+        generator, special = rng(self.seed, step), self.special
+        text_sampler, question_sampler = self._samplers
+        chosen = text_sampler.batch(step)
+        documents = TitledTexts(self.shards.take(chosen), self.titles.spans(chosen)[1])
         max_length = self.max_length + 1 - (SPAN_MASKS + 1)  # space for masks and the end token
         views = draw_views(documents, self.views, max_length, special.mask, generator)
-        first_targets = np.ones(len(views.titles), dtype=np.int64)
+        first_targets = np.ones(len(views.title_lengths), dtype=np.int64)
         parts = [PromptedSequences(append(views.texts, special.end), first_targets)]
-        if samplers[1] is not None:
-            parts.append(self.questions.take(samplers[1].batch(step)))
+        if question_sampler is not None:
+            parts.append(self.questions.take(question_sampler.batch(step)))
         if self.pack:
             sequences = concat_ragged([part.sequences for part in parts])
             firsts = np.concatenate([part.first_targets for part in parts])
             return [packed_batch(sequences, firsts, special.pad, self.max_length)]
         texts, *questions = (next_token_batch(*part, special.pad) for part in parts)
         if self.views.masked:
-            texts = mask_inputs(texts, views.titles, self.views.masked, special.mask, generator)
+            texts = mask_inputs(
+                texts, views.title_lengths, self.views.masked, special.mask, generator
+            )
         return [texts, *questions]

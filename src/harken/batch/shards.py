@@ -1,156 +1,146 @@
 """Documents of tokens or of frames on disk, memory-mapped.
 
-A folder holds `tokens-00000.bin` or `frames-00000.bin` (the rows of all documents),
-`ends-00000.bin` (where each document ends, int64), and `shards.json` with the number type and
-counts. It is written under another name and renamed when it is complete.
+A folder holds `tokens.bin` or `frames.bin` (the rows of all documents), `ends.bin` (where each
+document ends, int64), and `shards.json` with the number type and counts, which is written last.
+Tokens are appended in batches, so an interrupted write continues after the last complete document.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from harken.batch.ragged import IntArray, Ragged, concat_ragged, ragged_slices
+from harken.batch.ragged import IntArray, Ragged, ragged_slices
 from harken.errors import Failure, UserError
-from harken.files import replacing_folder
-from harken.inputs import file_size, read_json
+from harken.files import convert_write_errors, replacing_folder, sync, write_text
+from harken.inputs import exists, file_size, read_json
 
+HEADER, ENDS = "shards.json", "ends.bin"
 MAX_HEADER = 2**24  # bytes
-MAX_TOKENS = 1 << 26  # per shard: 128 MiB of uint16
-MAX_NUMBERS = 1 << 25  # per shard: 128 MiB of float32
 
 
 def write_shards(
-    folder: Path, documents: Iterable[IntArray], vocabulary: int, *, shard_tokens: int = MAX_TOKENS
+    folder: Path, batches: Callable[[int], Iterable[Sequence[IntArray]]], vocabulary: int
 ) -> None:
-    """Write documents of tokens to shards, in constant memory."""
+    """Write documents of tokens in constant memory, unless the folder is complete.
+
+    `batches(count)` yields the documents after the first `count`, several at a time. A batch is on
+    the disk before the next one is requested, so a process that was killed loses one batch.
+    """
+    if exists(folder / HEADER):
+        return
     number_type = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
-    numbers = (document.astype(number_type) for document in documents)
-    _write(folder, "token", numbers, {"type": number_type.name}, shard_tokens)
+    with convert_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        documents, total = _cut_incomplete(folder, number_type.itemsize)
+        for batch in batches(documents):
+            total = _append(folder / "tokens.bin", batch, number_type, total, synced=True)
+            documents += len(batch)
+        write_text(folder / HEADER, _header(documents, {"type": number_type.name}))
 
 
 def write_frames(
-    folder: Path,
-    documents: Iterable[Float[np.ndarray, "_frames F"]],
-    features: int,
-    *,
-    shard_numbers: int = MAX_NUMBERS,
+    folder: Path, documents: Iterable[Float[np.ndarray, "_frames F"]], features: int
 ) -> None:
-    """Write utterances of float32 frames to shards, in constant memory."""
-
-    def checked(document: np.ndarray) -> np.ndarray:
-        assert document.shape[1:] == (features,), "all utterances have the same features"
-        return document.astype(np.float32)
-
-    header = {"type": "float32", "features": features}
-    _write(folder, "frame", map(checked, documents), header, max(1, shard_numbers // features))
-
-
-def _write(
-    folder: Path,
-    row: str,
-    documents: Iterable[np.ndarray],
-    header: Mapping[str, object],
-    shard_rows: int,
-) -> None:
-    """Write rows to shards; a shard is complete when it has at least `shard_rows` rows."""
-    counts: list[int] = []
-    pending: list[np.ndarray] = []
-
-    def write_shard() -> None:
-        flat = np.concatenate(pending) if pending else np.zeros(0)
-        flat.tofile(unfinished / f"{row}s-{len(counts):05d}.bin")
-        ends = np.cumsum(np.array([len(document) for document in pending], dtype=np.int64))
-        ends.tofile(unfinished / f"ends-{len(counts):05d}.bin")
-        counts.append(len(pending))
-        pending.clear()
-
+    """Write utterances of float32 frames in constant memory, all or none."""
+    count = total = 0
     with replacing_folder(folder) as unfinished:
-        rows = 0
+        for name in ("frames.bin", ENDS):
+            (unfinished / name).touch()
         for document in documents:
-            pending.append(document)
-            rows += len(document)
-            if rows >= shard_rows:
-                write_shard()
-                rows = 0
-        if pending or not counts:
-            write_shard()
-        text = json.dumps({**header, "documents": counts})
-        (unfinished / "shards.json").write_text(text, encoding="utf-8")
+            assert document.shape[1:] == (features,), "all utterances have the same features"
+            total = _append(unfinished / "frames.bin", [document], np.dtype(np.float32), total)
+            count += 1
+        header = _header(count, {"type": "float32", "features": features})
+        (unfinished / HEADER).write_text(header, encoding="utf-8")
 
 
-class Part(NamedTuple):
-    """Documents of one shard: their indices in the request, and where their rows are."""
+def _append(
+    path: Path, documents: Sequence[np.ndarray], number_type: Any, total: int, synced: bool = False
+) -> int:
+    """Append rows, then their ends, and return the new number of rows."""
+    ends = total + np.cumsum([len(document) for document in documents], dtype=np.int64)
+    rows = np.concatenate([document.astype(number_type) for document in documents])
+    # An end must not be on the disk before its rows.
+    for file_path, numbers in ((path, rows), (path.with_name(ENDS), ends)):
+        with file_path.open("ab") as file:
+            file.write(numbers.tobytes())
+        if synced:
+            sync(file_path)
+    return int(ends[-1])
 
-    requested: IntArray
-    numbers: np.ndarray  # all rows of the shard
-    starts: IntArray
-    lengths: IntArray
+
+def _cut_incomplete(folder: Path, bytes_per_token: int) -> tuple[int, int]:
+    """Remove what follows the last complete document; return the numbers of documents and rows."""
+    tokens, ends_path = folder / "tokens.bin", folder / ENDS
+    for path in (tokens, ends_path):
+        path.touch()
+    stored = file_size(tokens) // bytes_per_token
+    with ends_path.open("r+b") as file:
+        file.truncate(file_size(ends_path) // 8 * 8)
+    ends = map_numbers(ends_path, np.dtype(np.int64))
+    documents = int(np.searchsorted(ends, stored, side="right"))
+    total = int(ends[documents - 1]) if documents else 0
+    del ends  # Windows cannot truncate a file that is mapped
+    for path, size in ((ends_path, 8 * documents), (tokens, bytes_per_token * total)):
+        with path.open("r+b") as file:
+            file.truncate(size)
+    return documents, total
+
+
+def _header(documents: int, fields: Mapping[str, object]) -> str:
+    return json.dumps({**fields, "documents": documents})
 
 
 class Shards:
-    """Documents by index, across all shards of a folder."""
+    """Documents by index."""
 
     def __init__(self, folder: Path, row: str) -> None:
         try:
             self.header: dict[str, Any] = read_json(
-                folder / "shards.json", "the header of shards", max_bytes=MAX_HEADER
+                folder / HEADER, "the header of shards", max_bytes=MAX_HEADER
             )
-            number_type, width = np.dtype(self.header["type"]), self.header.get("features", 1)
-            counts = self.header["documents"]
-            shards = range(len(counts))
-            self._numbers = [_map(folder / f"{row}s-{n:05d}.bin", number_type) for n in shards]
-            self._ends = [_map(folder / f"ends-{n:05d}.bin", np.dtype(np.int64)) for n in shards]
-            for n, (numbers, ends) in enumerate(zip(self._numbers, self._ends, strict=True)):
-                # A truncated file can still be mapped.
-                if len(ends) != counts[n]:
-                    raise ValueError(f"ends-{n:05d}.bin does not have {counts[n]} documents")
-                if len(numbers) != width * (ends[-1] if counts[n] else 0):
-                    raise ValueError(f"{row}s-{n:05d}.bin does not end with its last document")
+            count, width = self.header["documents"], self.header.get("features", 1)
+            self.numbers = map_numbers(folder / f"{row}s.bin", np.dtype(self.header["type"]))
+            self._ends = map_numbers(folder / ENDS, np.dtype(np.int64))
+            # A truncated file can still be mapped.
+            if len(self._ends) != count:
+                raise ValueError(f"{ENDS} does not have {count} documents")
+            if len(self.numbers) != width * (self._ends[-1] if count else 0):
+                raise ValueError(f"{row}s.bin does not end with its last document")
         except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Failure(
                 f"{folder}: the {row} shards cannot be read ({error})",
                 fix="delete the folder and resume the run, which encodes the data again",
             ) from None
-        self._first = np.cumsum([0, *(len(ends) for ends in self._ends)])
 
     def __len__(self) -> int:
-        return int(self._first[-1])
+        return len(self._ends)
 
     @property
     def lengths(self) -> IntArray:
-        return np.concatenate([np.diff(ends, prepend=0) for ends in self._ends])
+        return np.diff(self._ends, prepend=0)
 
-    def parts(self, documents: IntArray) -> Iterator[Part]:
-        """Yield where these documents are, shard by shard."""
-        shard = np.searchsorted(self._first, documents, side="right") - 1
-        for number in np.unique(shard):
-            requested = np.flatnonzero(shard == number)
-            local = documents[requested] - self._first[number]
-            ends = self._ends[number]
-            starts = np.where(local > 0, ends[np.maximum(local - 1, 0)], 0)
-            yield Part(requested, self._numbers[number], starts, ends[local] - starts)
+    def spans(self, documents: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the first row and the number of rows of these documents."""
+        starts = np.where(documents > 0, self._ends[np.maximum(documents - 1, 0)], 0)
+        return starts, self._ends[documents] - starts
 
 
 class TokenShards(Shards):
-    """Documents of tokens."""
+    """Documents of tokens; `numbers` is the stream of all tokens."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "token")
 
     def take(self, documents: IntArray) -> Ragged:
         """Return these documents, in this order."""
-        parts = list(self.parts(documents))
-        slices = [ragged_slices(part.numbers, part.starts, part.lengths) for part in parts]
-        gathered = concat_ragged(slices)
-        if len(parts) == 1:
-            return gathered
-        return gathered.take(np.argsort(np.concatenate([part.requested for part in parts])))
+        return ragged_slices(self.numbers, *self.spans(documents))
 
 
 class FrameShards(Shards):
@@ -165,20 +155,18 @@ class FrameShards(Shards):
 
     def take(self, documents: IntArray) -> tuple[Float[Tensor, "B T F"], Bool[Tensor, "B T"]]:
         """Return the frames of these utterances, padded with 0, and a mask of the frames."""
-        parts = list(self.parts(documents))
-        lengths = np.zeros(len(documents), dtype=np.int64)
-        for part in parts:
-            lengths[part.requested] = part.lengths
-        longest = int(lengths.max(initial=0))
+        if len(documents) == 0:  # no document may exist at all
+            return torch.zeros(0, 0, self.features), torch.zeros(0, 0, dtype=torch.bool)
+        starts, lengths = self.spans(documents)
+        longest, rows = int(lengths.max()), self.numbers.reshape(-1, self.features)
         frames = np.zeros((len(documents), longest, self.features), dtype=np.float32)
-        for part in parts:
-            rows = part.numbers.reshape(-1, self.features)
-            for index, start, length in zip(part.requested, part.starts, part.lengths, strict=True):
-                frames[index, :length] = rows[start : start + length]
+        for frame_rows, start, length in zip(frames, starts, lengths, strict=True):
+            frame_rows[:length] = rows[start : start + length]
         return torch.from_numpy(frames), torch.from_numpy(np.arange(longest) < lengths[:, None])
 
 
-def _map(path: Path, number_type: np.dtype) -> np.ndarray:
+def map_numbers(path: Path, number_type: np.dtype) -> np.ndarray:
+    """Map the numbers of a file into memory."""
     if file_size(path, "numbers of a shard") == 0:  # an empty file cannot be mapped
         return np.zeros(0, dtype=number_type)
     return np.memmap(path, dtype=number_type, mode="r")

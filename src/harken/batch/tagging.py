@@ -1,9 +1,11 @@
 """Batches of sentences with the characters of their words; long sentences in overlapping windows.
 
-    rows         B T          the embedding row of each word
-    forms        B T          which of the N spellings below it has
-    spellings    N letters    the distinct words of the batch
-    tags         B T          targets, IGNORE_INDEX at padding
+    words        B T          index of the embedding of each word
+    forms        B T          index of the spelling of each word
+    spellings    N letters    characters of the distinct words of the batch
+    spelled      N letters    false at padding of spellings
+    present      B T          false at padding of sentences
+    tags         B T          targets; IGNORE_INDEX at words that do not count
 
 A sentence longer than the model's limit is read in windows that overlap by half. Each word is
 tagged in the window in which it is farthest from a cut.
@@ -23,9 +25,9 @@ from harken.batch.ragged import IntArray, Ragged, ragged, ragged_indices, ragged
 
 
 class TaggedBatch(NamedTuple):
-    """See the top of this file; `spelled` and `present` are false at padding."""
+    """Sentences or windows of sentences, one per row; the module's docstring lists the fields."""
 
-    rows: Int[Tensor, "B T"]
+    words: Int[Tensor, "B T"]
     forms: Int[Tensor, "B T"]
     spellings: Int[Tensor, "N letters"]
     spelled: Bool[Tensor, "N letters"]
@@ -45,8 +47,8 @@ class SentenceWindows(NamedTuple):
 
     starts: IntArray
     lengths: IntArray
-    skipped: IntArray  # words at the start of a window that the window before it keeps
-    kept: IntArray  # words after those
+    skipped: IntArray  # number of words at the start that belong to the window before
+    kept: IntArray  # number of words after these
 
 
 def sentence_windows(lengths: IntArray, max_length: int) -> SentenceWindows:
@@ -68,7 +70,7 @@ def sentence_windows(lengths: IntArray, max_length: int) -> SentenceWindows:
 class WordCorpus(NamedTuple):
     """All sentences as flat arrays of equal length, and the distinct spellings."""
 
-    rows: IntArray
+    words: IntArray
     forms: IntArray
     tags: IntArray
     spellings: Ragged
@@ -76,15 +78,15 @@ class WordCorpus(NamedTuple):
 
 
 def word_corpus(
-    rows: Sequence[IntArray],
+    words: Sequence[IntArray],
     forms: Sequence[IntArray],
     spellings: Sequence[IntArray],
     tags: Sequence[IntArray] | None = None,
 ) -> WordCorpus:
     """Build a corpus from one array per sentence; without tags, no target is counted."""
-    words = ragged(rows)
-    targets = np.full(len(words.values), IGNORE_INDEX) if tags is None else ragged(tags).values
-    return WordCorpus(words.values, ragged(forms).values, targets, ragged(spellings), words.lengths)
+    flat = ragged(words)
+    targets = np.full(len(flat.values), IGNORE_INDEX) if tags is None else ragged(tags).values
+    return WordCorpus(flat.values, ragged(forms).values, targets, ragged(spellings), flat.lengths)
 
 
 def tagged_batch(
@@ -92,7 +94,7 @@ def tagged_batch(
 ) -> TaggedBatch:
     """Return the chosen windows, one per row; only tags of kept words are counted."""
     starts, lengths, skipped, kept = (part[chosen] for part in windows)
-    rows, present = pad(ragged_slices(corpus.rows, starts, lengths), padding_value)
+    words, present = pad(ragged_slices(corpus.words, starts, lengths), padding_value)
     forms = ragged_slices(corpus.forms, starts, lengths)
     distinct, index = np.unique(forms.values, return_inverse=True)
     spellings, spelled = pad(corpus.spellings.take(distinct), padding_value)
@@ -102,13 +104,13 @@ def tagged_batch(
     is_kept = (index >= skipped[owner]) & (index < (skipped + kept)[owner])
     tags = np.where(is_kept, ragged_slices(corpus.tags, starts, lengths).values, IGNORE_INDEX)
     targets, _ = pad(Ragged(tags, lengths), IGNORE_INDEX)
-    return TaggedBatch(rows, pointers, spellings, spelled, present, targets)
+    return TaggedBatch(words, pointers, spellings, spelled, present, targets)
 
 
 def neighbor_batch(batch: TaggedBatch) -> TokenBatch:
     """Return the words as inputs and targets of CBOW; a word without neighbors is not counted."""
     alone = batch.present.sum(dim=1, keepdim=True) < 2
-    return TokenBatch(batch.rows, batch.rows.masked_fill(~batch.present | alone, IGNORE_INDEX))
+    return TokenBatch(batch.words, batch.words.masked_fill(~batch.present | alone, IGNORE_INDEX))
 
 
 def unk_dropout(
@@ -118,11 +120,11 @@ def unk_dropout(
     unknown: int,
     generator: np.random.Generator,
 ) -> TaggedBatch:
-    """Replace a word with count c by `unknown` with probability a / (a + c); keep its spelling.
+    """Replace a word with count c by `unknown` with probability strength / (strength + c).
 
-    This trains the embedding of words that do not occur in training.
+    Spellings do not change. This trains the embedding of words that do not occur in training.
     """
-    rows = batch.rows.numpy()
-    drawn = generator.random(rows.shape) * (strength + counts[rows])
+    words = batch.words.numpy()
+    drawn = generator.random(words.shape) * (strength + counts[words])
     dropped = torch.from_numpy(drawn < strength) & batch.present
-    return batch._replace(rows=batch.rows.masked_fill(dropped, unknown))
+    return batch._replace(words=batch.words.masked_fill(dropped, unknown))

@@ -3,16 +3,16 @@
     whole       the document
     rotated     title, then the rest of the text, rotated by a random number of tokens
     shuffled    title ? chunk ? chunk ? …   the rest in short chunks, in random order
-    corrupted   prefix ? suffix ? span      span corruption; `?` is <mask>
+    corrupted   prefix ? suffix ? span      span corruption for a decoder; `?` is <mask>
 
 A model that reads a text in one order only can recall it in that order only. In rotated views, any
-part of the text can follow the title. In shuffled views, `?` precedes each chunk as it precedes the
-answer to a question.
+part of the text can follow the title. Shuffled views have the form of the questions in finetuning,
+`question ? answer`: in both, `?` means that a part of the text follows.
 
 In all views except corrupted ones, a share of the inputs after the title can be masked. Their
 targets stay, so the model must recall them from the title instead of the words before them.
 
-A long document is cut to a random window; rotated and shuffled views are truncated.
+Of a long document, whole and corrupted views show a random window; the others are truncated.
 """
 
 from dataclasses import dataclass, field
@@ -44,11 +44,15 @@ class CorruptionConfig:
 class ViewsConfig:
     """Shares of augmented documents in pretraining; all other documents are unchanged."""
 
-    corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)  # share with span corruption
-    rotated: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of rotated documents
-    shuffled: float = bounded(0.0, at_least=0.0, at_most=1.0)  # share of shuffled documents
+    # share of documents with span corruption
+    corrupted: float = bounded(0.5, at_least=0.0, at_most=1.0)
+    # share of documents whose text after the title is rotated by a random number of tokens
+    rotated: float = bounded(0.0, at_least=0.0, at_most=1.0)
+    # share of documents whose chunks after the title are shuffled
+    shuffled: float = bounded(0.0, at_least=0.0, at_most=1.0)
     chunk: float = bounded(6.0, at_least=1.0, at_most=1e6)  # mean tokens per shuffled chunk
-    masked: float = bounded(0.0, at_least=0.0, below=1.0)  # share of masked tokens after the title
+    # share of input tokens after the title that are masked, in documents without span corruption
+    masked: float = bounded(0.0, at_least=0.0, below=1.0)
     span: CorruptionConfig = field(default_factory=CorruptionConfig)  # length of corrupted spans
 
     def __post_init__(self) -> None:
@@ -59,7 +63,7 @@ class ViewsConfig:
             )
 
     def view_lengths(self, lengths: IntArray) -> IntArray:
-        """Return the length of each document's longest view; shuffled views count on average."""
+        """Estimate the length of each document's longest view."""
         chunks = np.ceil(lengths / self.chunk).astype(np.int64) if self.shuffled else 0
         return lengths + np.maximum(SPAN_MASKS, chunks)
 
@@ -68,10 +72,10 @@ class TitledTexts(NamedTuple):
     """Texts or views of them, and the number of tokens of each text's title."""
 
     texts: Ragged
-    titles: IntArray
+    title_lengths: IntArray
 
     def take(self, chosen: IntArray) -> "TitledTexts":
-        return TitledTexts(self.texts.take(chosen), self.titles[chosen])
+        return TitledTexts(self.texts.take(chosen), self.title_lengths[chosen])
 
 
 def draw_views(
@@ -81,11 +85,12 @@ def draw_views(
     mask: int,
     generator: np.random.Generator,
 ) -> TitledTexts:
-    """Draw a view of at most `max_length + SPAN_MASKS` tokens of each document, grouped by kind.
+    """Draw a view of at most `max_length + SPAN_MASKS` tokens of each document.
 
-    The title of a corrupted view is the whole view, so that `mask_inputs` does not change it.
+    Views are sorted by kind, not in the order of the documents. The title of a corrupted view is
+    the whole view, so that `mask_inputs` does not change it.
     """
-    uniform = generator.random(len(documents.titles))
+    uniform = generator.random(len(documents.title_lengths))
     thresholds = np.cumsum((config.corrupted, config.rotated, config.shuffled))
     kinds = np.searchsorted(thresholds, uniform, side="right")
     corrupted, rotated, shuffled, whole = (
@@ -98,16 +103,25 @@ def draw_views(
         shuffle_chunks(shuffled, config.chunk, max_length + SPAN_MASKS, mask, generator),
         corrupt_spans(windows, config.span, mask, generator),
     ]
-    titles = [whole.titles, rotated.titles, shuffled.titles, views[-1].lengths]
-    return TitledTexts(concat_ragged(views), np.concatenate(titles))
+    title_lengths = [
+        whole.title_lengths,
+        rotated.title_lengths,
+        shuffled.title_lengths,
+        views[-1].lengths,
+    ]
+    return TitledTexts(concat_ragged(views), np.concatenate(title_lengths))
 
 
 def mask_inputs(
-    batch: TokenBatch, titles: IntArray, share: float, mask: int, generator: np.random.Generator
+    batch: TokenBatch,
+    title_lengths: IntArray,
+    share: float,
+    mask: int,
+    generator: np.random.Generator,
 ) -> TokenBatch:
     """Replace a random share of the inputs after the titles by masks; targets do not change."""
     shape = batch.inputs.shape
-    after_title = np.arange(shape[1]) >= titles[:, None]
+    after_title = np.arange(shape[1]) >= title_lengths[:, None]
     masked = torch.from_numpy(after_title & (generator.random(shape) < share))
     return batch._replace(inputs=batch.inputs.masked_fill(masked, mask))
 
@@ -121,13 +135,13 @@ def cut_windows(documents: Ragged, max_length: int, generator: np.random.Generat
 
 def rotate_texts(documents: TitledTexts, max_length: int, generator: np.random.Generator) -> Ragged:
     """Rotate each text after its title by a random number of tokens, then truncate it."""
-    texts, titles = documents
-    rest = np.maximum(texts.lengths - titles, 1)
+    texts, title_lengths = documents
+    rest = np.maximum(texts.lengths - title_lengths, 1)
     shifts = generator.integers(0, rest)
     lengths = np.minimum(texts.lengths, max_length)
     owner, index = ragged_indices(lengths)
-    after_title = index - titles[owner]
-    rotated = titles[owner] + (after_title + shifts[owner]) % rest[owner]
+    after_title = index - title_lengths[owner]
+    rotated = title_lengths[owner] + (after_title + shifts[owner]) % rest[owner]
     source = np.where(after_title < 0, index, rotated) + texts.starts[owner]
     return Ragged(texts.values[source], lengths)
 
@@ -136,9 +150,9 @@ def shuffle_chunks(
     documents: TitledTexts, chunk: float, max_length: int, mask: int, generator: np.random.Generator
 ) -> Ragged:
     """Shuffle the chunks after each title, insert a mask before each, then truncate."""
-    texts, titles = documents
+    texts, title_lengths = documents
     owner, index = ragged_indices(texts.lengths)
-    after_title = index - titles[owner]
+    after_title = index - title_lengths[owner]
     is_cut = generator.random(len(owner)) < 1 / chunk
     is_start = (after_title >= 0) & ((after_title == 0) | is_cut)
     # The title is a chunk too, which stays first.

@@ -1,20 +1,22 @@
 """Windows of a token stream: in random order for training, from left to right for evaluation.
 
 training     each epoch has a random offset; the windows from there on are disjoint and
-             shuffled. A token is a target once per epoch, except less than two windows at the
-             ends, and has another context in the next epoch
-evaluation   windows start `stride` apart; each counts only targets that no window before it
-             has, so that every token except the first is counted once
+             shuffled. Except for fewer than two windows of tokens at the ends of the stream, a
+             token is a target once per epoch, each time with another context
+evaluation   windows start `stride` apart; each counts only the targets that earlier windows
+             do not have, so that every token except the first is counted once
 """
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from harken.batch.bucketing import rng
 from harken.batch.padding import TokenBatch, next_token_batch
+from harken.batch.permutation import Permutation
 from harken.batch.ragged import IntArray, ragged_slices
 
 
@@ -30,24 +32,30 @@ class RandomWindows:
         self._count = max(1, targets // self._length - 1)
         self._slack = targets - self._count * self._length
 
+    @property
+    def epochs_per_batch(self) -> float:
+        return self._rows / self._count
+
     def batch(self, step: int) -> TokenBatch:
         """Return the windows of this step, counted from 0 over all epochs."""
-        indices = range(step * self._rows, (step + 1) * self._rows)
-        starts = np.array([self._start(*divmod(index, self._count)) for index in indices])
+        epochs, indices = np.divmod(
+            np.arange(step * self._rows, (step + 1) * self._rows), self._count
+        )
+        starts = np.empty_like(indices)
+        firsts = np.unique(epochs, return_index=True)[1].tolist()
+        for first, end in pairwise([*firsts, len(epochs)]):
+            offset, order = _shuffled(self._seed, int(epochs[first]), self._count, self._slack)
+            starts[first:end] = offset + order.take(indices[first:end]) * self._length
         lengths = np.full(self._rows, self._length + 1)
         sequences = ragged_slices(self._stream, starts, lengths)
         return next_token_batch(sequences, np.ones(self._rows, dtype=np.int64), padding_value=0)
 
-    def _start(self, epoch: int, index: int) -> int:
-        offset, order = _shuffled(self._seed, epoch, self._count, self._slack)
-        return offset + int(order[index]) * self._length
-
 
 @lru_cache(maxsize=4)
-def _shuffled(seed: int, epoch: int, count: int, slack: int) -> tuple[int, IntArray]:
+def _shuffled(seed: int, epoch: int, count: int, slack: int) -> tuple[int, Permutation]:
     """Return the offset of the first window of an epoch and the order of its windows."""
     generator = rng(seed, epoch)
-    return int(generator.integers(0, slack + 1)), generator.permutation(count)
+    return int(generator.integers(0, slack + 1)), Permutation(count, generator)
 
 
 class SlidingWindows(NamedTuple):

@@ -1,1 +1,1 @@
-"""Statements of course documents that have a formula, executed: predicted against measured."""
+"""Quantitative statements of course documents: predicted values against measured values."""

@@ -1,8 +1,8 @@
 """A statement of a course document, its predicted and measured values, and the verdict.
 
     agrees       |measured - predicted| <= tolerance
-    holds        every case agrees
-    narrower     a case as the document states it disagrees, and every narrower one agrees
+    holds        all cases agree
+    narrower     a stated case disagrees, but all cases with a narrower assumption agree
     fails        otherwise
 
 Measured values come from the library's layers, predicted values from `formulas.py` or from
@@ -24,13 +24,13 @@ from harken.errors import UserError
 
 Verdict = Literal["holds", "holds under a narrower assumption", "does not hold"]
 HOLDS: Verdict = "holds"
-NARROWER: Verdict = "holds under a narrower assumption"
+HOLDS_NARROWER: Verdict = "holds under a narrower assumption"
 FAILS: Verdict = "does not hold"
 
 Array = NDArray[np.float64]
 
-EXACT = 1e-9  # for float64 numbers near one, summed in another order
-SINGLE = 1e-4  # for positions, whose angles the library computes in float32
+ATOL = 1e-9  # for float64 numbers near 1
+ATOL32 = 1e-4  # for positions, whose angles are computed in float32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,12 +44,12 @@ class Setting:
         if self.width < 8 or self.width % 4:
             raise UserError(
                 f"claims: invalid width {self.width} (expected a multiple of 4, at least 8)",
-                fix="64 is the default",
+                fix="leave out the width to use 64",
             )
         if not 0 <= self.seed < 2**63:
             raise UserError(
                 f"claims: invalid seed {self.seed} (expected 0 or more, below 2^63)",
-                fix="0 is the default",
+                fix="leave out the seed to use 0",
             )
 
     def generator(self) -> torch.Generator:
@@ -58,7 +58,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A predicted and a measured number; `stated` if the document states it without conditions."""
+    """A predicted and a measured number.
+
+    `stated` is whether the statement includes the case; if False, the case needs a narrower
+    assumption.
+    """
 
     name: str
     predicted: float
@@ -76,7 +80,7 @@ Check = Callable[[Setting], Sequence[Case]]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement, used as a decorator of the function that computes its cases."""
+    """A statement; as a decorator, it registers the function that computes its cases."""
 
     id: str
     source: str  # institution, course, document and part
@@ -92,7 +96,6 @@ class Claim:
         return check
 
     def evaluate(self, setting: Setting) -> "ClaimResult":
-        """Compute all cases."""
         assert self.check is not None
         return ClaimResult(self, tuple(self.check(setting)))
 
@@ -109,7 +112,7 @@ class ClaimResult:
         narrower = [case.agrees for case in self.cases if not case.stated]
         if all(case.agrees for case in self.cases):
             return HOLDS
-        return NARROWER if narrower and all(narrower) else FAILS
+        return HOLDS_NARROWER if narrower and all(narrower) else FAILS
 
     @property
     def as_expected(self) -> bool:
@@ -117,14 +120,17 @@ class ClaimResult:
 
 
 DOCUMENTS = (
-    *("ece537_problem_set9", "lecture29", "nlp_assignment5"),
-    *("ttic31230_attention", "ttic31230_transformer"),
+    "ece537_problem_set9",
+    "lecture29",
+    "nlp_assignment5",
+    "ttic31230_attention",
+    "ttic31230_transformer",
 )
 _REGISTRY: dict[str, Claim] = {}
 
 
 def select_claims(ids: Sequence[str] = ()) -> tuple[Claim, ...]:
-    """Return the claims with these ids (in any case), or all of them, ordered by id."""
+    """Return the claims with these ids (upper or lower case), or all claims, ordered by id."""
     for document in DOCUMENTS:
         import_module(f"harken.claims.{document}")
     known = sorted(_REGISTRY, key=lambda name: (name[0], int(name[1:])))
@@ -139,12 +145,12 @@ def select_claims(ids: Sequence[str] = ()) -> tuple[Claim, ...]:
 
 
 def compare_arrays(
-    name: str, predicted: Array, measured: Tensor, tolerance: float = EXACT, stated: bool = True
+    name: str, predicted: Array, measured: Tensor, tolerance: float = ATOL, stated: bool = True
 ) -> Case:
-    """Return the element in which two arrays differ most; different shapes never agree."""
+    """Return the case of the element that differs most; different shapes never agree."""
     values = measured.detach().double().numpy()
     if values.shape != predicted.shape:
         name = f"{name}: expected shape {predicted.shape}, got {values.shape}"
         return Case(name, 0.0, math.nan, tolerance, stated)
-    at = np.unravel_index(np.abs(values - predicted).argmax(), predicted.shape)
-    return Case(name, float(predicted[at]), float(values[at]), tolerance, stated)
+    index = np.unravel_index(np.abs(values - predicted).argmax(), predicted.shape)
+    return Case(name, float(predicted[index]), float(values[index]), tolerance, stated)

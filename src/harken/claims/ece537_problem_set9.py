@@ -1,6 +1,6 @@
 """University of Illinois, ECE 537 Fundamentals of Speech Processing (2022), Problem Set 9.
 
-A = W_K^T W_Q is key-first: score(i, t) = e_t A e_i. The merged matrix of the library is transposed.
+score(i, t) = e_t^T A e_i with A = W_K^T W_Q. The library's merged matrix is A^T.
 
 A6: (k + e_τ)·(q + e_t) = k·q + k·e_t + e_τ·q + e_τ·e_t with k = q. With independent uniform phases
 the last three products have mean 0 and variances |k|²/2, |k|²/2 and d/4:
@@ -26,16 +26,16 @@ from harken.attention.merging import merge_pair
 from harken.attention.positions import SinusoidConfig
 from harken.attention.sinusoids import Sinusoids, interleave
 from harken.claims import formulas
-from harken.claims.claim import EXACT, NARROWER, SINGLE, Case, Claim, Setting, compare_arrays
+from harken.claims.claim import ATOL, ATOL32, HOLDS_NARROWER, Case, Claim, Setting, compare_arrays
 from harken.claims.random_layers import normal, position_vectors
 from harken.design.band import BandPlan, band_head, band_shape
-from harken.design.head import attention
-from harken.design.shift import ShiftPlan, shift
+from harken.design.head import head_attention
+from harken.design.shift import ShiftPlan, shift_head
 
 SOURCE = "University of Illinois, ECE 537 Fundamentals of Speech Processing (2022), Problem Set 9"
-LENGTH, OFFSET, TOLERANCE = 61, 7, 0.01
-BAND, BAND_OFFSET, BAND_LENGTH = 8, 20, 127
-DRAWS, POSITIONS = 20000, 128
+LENGTH, OFFSET, TOLERANCE = 61, 7, 0.01  # A1 and A4
+BAND, BAND_OFFSET, BAND_LENGTH = 8, 20, 127  # A5
+DRAWS, POSITIONS = 20000, 128  # A6
 RTOL = 0.06  # at least six standard errors of the mean and the variance
 
 Sampler = Callable[[torch.Generator, int], Float[Tensor, "N J"]]
@@ -51,7 +51,7 @@ Sampler = Callable[[torch.Generator, int], Float[Tensor, "N J"]]
 def _check_sinusoids(setting: Setting) -> Sequence[Case]:
     measured = position_vectors(SinusoidConfig(), torch.arange(LENGTH), setting.width)
     predicted = formulas.numpy_sinusoids(LENGTH, setting.width)
-    return [compare_arrays("the element that differs most", predicted, measured, SINGLE)]
+    return [compare_arrays("element with the largest difference", predicted, measured, ATOL32)]
 
 
 @Claim(
@@ -63,12 +63,12 @@ def _check_sinusoids(setting: Setting) -> Sequence[Case]:
 )
 def _check_shift_head(setting: Setting) -> Sequence[Case]:
     basis = Sinusoids(width=setting.width)
-    head = shift(
+    head = shift_head(
         ShiftPlan(
             basis=basis, offset=OFFSET, length=LENGTH, tolerance=TOLERANCE, precision=torch.float64
         )
     )
-    measured = attention(head, basis.vectors(LENGTH))
+    measured = head_attention(head, basis.vectors(LENGTH))
     rotation = formulas.numpy_rotation(setting.width, OFFSET)
     # log(n (1 - ε) / ε) / (smallest gap): the n wrong keys get at most ε of the attention.
     angles = np.arange(1, LENGTH)[:, None] * formulas.numpy_frequencies(setting.width)
@@ -81,11 +81,11 @@ def _check_shift_head(setting: Setting) -> Sequence[Case]:
     is_correct = measured.argmax(dim=1)[OFFSET:] == torch.arange(LENGTH - OFFSET)
     product = head.keys.T @ head.queries / sharpness
     merged = merge_pair(head.queries[None], head.keys[None], 1 / sharpness)[0]
-    what = f"share of queries whose largest attention is {OFFSET} steps back"
+    name = f"share of queries whose largest attention is {OFFSET} steps back"
     return [
         compare_arrays("A = W_K^T W_Q at sharpness 1", rotation, product),
         compare_arrays("the merged matrix, query first, is A transposed", rotation.T, merged),
-        Case(what, 1.0, float(is_correct.double().mean())),
+        Case(name, 1.0, float(is_correct.double().mean())),
         compare_arrays("attention, every query and key", predicted, measured),
     ]
 
@@ -97,7 +97,7 @@ def _check_shift_head(setting: Setting) -> Sequence[Case]:
     "every offset in T ± B/2.",
     formula="zero the blocks with i < d log B / (2 log 10000)",
     assumption="the peak of a sinusoid is about one radian wide",
-    expected=NARROWER,
+    expected=HOLDS_NARROWER,
     remark="The score still peaks at T and falls smoothly, by at most 1 - cos(1/2) = 12 % of each "
     "block at T ± B/2. The width of the band depends on the sharpness: any band narrows as the "
     "head is sharpened.",
@@ -109,36 +109,35 @@ def _check_band_head(setting: Setting) -> Sequence[Case]:
     frequencies = formulas.numpy_frequencies(setting.width)
     is_slow = np.arange(len(frequencies)) >= setting.width * math.log(BAND) / (2 * math.log(10000))
     slow = frequencies[is_slow]
-    log_weights = attention(band_head(soft), basis.vectors(BAND_LENGTH))[-1].log()
+    log_weights = head_attention(band_head(soft), basis.vectors(BAND_LENGTH))[-1].log()
     peak = BAND_LENGTH - 1 - BAND_OFFSET
     drop = float(log_weights[peak] - log_weights[peak - BAND // 2])
     predicted_drop = float((1 - np.cos(slow * BAND / 2)).sum())
     peak_offset = float(BAND_LENGTH - 1 - int(log_weights.argmax()))
-    zeroed = float(band_shape(soft).zeroed)
-    what = "drop of the score from T to T - B/2"
+    zeroed = float(band_shape(soft).above_limit)
+    drop_name = "drop of the score from T to T - B/2"
     cases = [
-        Case(f"{what}, 0 as stated", 0.0, drop, 0.01),
+        Case(f"{drop_name}, 0 as stated", 0.0, drop, 0.01),
         Case("blocks zeroed", float((~is_slow).sum()), zeroed, stated=False),
-        Case("steps back of the largest attention", float(BAND_OFFSET), peak_offset, stated=False),
-        Case(f"{what}, Σ 1 - cos(w B/2)", predicted_drop, drop, EXACT, stated=False),
+        Case("offset of the largest attention", float(BAND_OFFSET), peak_offset, stated=False),
+        Case(f"{drop_name}, Σ 1 - cos(w B/2)", predicted_drop, drop, ATOL, stated=False),
     ]
     for plan in (soft, sharp):
-        what = f"steps to half of the largest attention, sharpness {plan.sharpness:g}"
+        name = f"steps to half of the largest attention, sharpness {plan.sharpness:g}"
         # Search a grid for the distance from the peak at which the score is log 2 lower.
         distances = np.arange(0, math.pi / slow.max(), 0.001)
-        is_half = plan.sharpness * (1 - np.cos(distances[:, None] * slow)).sum(axis=1) >= math.log(
-            2
-        )
+        drops = plan.sharpness * (1 - np.cos(distances[:, None] * slow)).sum(axis=1)
+        is_half = drops >= math.log(2)
         predicted = float(distances[is_half.argmax()]) if is_half.any() else math.inf
         measured = band_shape(plan).half_width or math.inf
-        cases.append(Case(what, predicted, measured, tolerance=0.01, stated=False))
+        cases.append(Case(name, predicted, measured, tolerance=0.01, stated=False))
     return cases
 
 
 def random_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J"]:
     """Return sinusoids with an independent uniform phase per sine and cosine pair."""
-    turns = torch.rand(1, DRAWS, width // 2, generator=generator, dtype=torch.float64)
-    phases = turns * 2 * torch.pi
+    uniform = torch.rand(1, DRAWS, width // 2, generator=generator, dtype=torch.float64)
+    phases = uniform * 2 * torch.pi
     return interleave(phases.sin(), phases.cos(), width)[0]
 
 
@@ -151,7 +150,7 @@ def real_positions(generator: torch.Generator, width: int) -> Float[Tensor, "N J
 def content_scores(
     transform: Callable[[Tensor], Tensor], positions: Sampler, setting: Setting
 ) -> Float[Tensor, "N"]:
-    """Return scores of keys and queries: the same transformed normal vector plus positions."""
+    """Return scores (k + e_τ)·(k + e_t), where k is a transformed normal vector."""
     generator, width = setting.generator(), setting.width
     content = transform(normal(generator, DRAWS, width))
     key, query = (content + positions(generator, width) for _ in range(2))
@@ -164,16 +163,16 @@ def content_scores(
     "With positions added, the score of a key that equals its query has mean 1 and variance 5d/4.",
     formula="E = k·q, Var = d (0 + 1/2 + 1/2 + 1/4)",
     assumption="|k| = 1, phases of all sinusoids independent and uniform",
-    expected=NARROWER,
+    expected=HOLDS_NARROWER,
     remark="The variance 5d/4 is that of elements ±1, whose norm is sqrt(d) and whose k·q is "
     "constant (mean d). With |k| = 1 it is 1 + d/4, with Gaussian elements 13d/4. Real sinusoids "
-    "are not random: low frequencies hardly change over a text, which raises every score, most of "
-    "all those of near positions.",
+    "are not random: low frequencies hardly change over a text, which raises every score, and "
+    "those of near positions most.",
 )
 def _check_content_scores(setting: Setting) -> Sequence[Case]:
     width = setting.width
     cases = []
-    for what, transform, mean, variance, stated in (
+    for name, transform, mean, variance, stated in (
         ("|k| = 1, as stated", F.normalize, 1.0, 5 * width / 4, True),
         ("elements ±1", torch.sign, float(width), 5 * width / 4, False),
         ("Gaussian elements", torch.positive, float(width), 13 * width / 4, False),
@@ -181,17 +180,17 @@ def _check_content_scores(setting: Setting) -> Sequence[Case]:
     ):
         scores = content_scores(transform, random_positions, setting)
         moments = float(scores.mean()), float(scores.var())
-        cases.append(Case(f"{what}: mean", mean, moments[0], RTOL * variance**0.5, stated))
-        cases.append(Case(f"{what}: variance", variance, moments[1], RTOL * variance, stated))
+        cases.append(Case(f"{name}: mean", mean, moments[0], RTOL * variance**0.5, stated))
+        cases.append(Case(f"{name}: variance", variance, moments[1], RTOL * variance, stated))
     scores = content_scores(torch.sign, real_positions, setting)
     measured, tolerance = float(scores.mean()), RTOL * float(scores.std())
-    what = f"real sinusoids, {POSITIONS} positions: mean"
+    name = f"real sinusoids, {POSITIONS} positions: mean"
     positions = np.arange(POSITIONS)
     distances = (positions[:, None] - positions).ravel()
     products = np.cos(distances[:, None] * formulas.numpy_frequencies(width)).sum(axis=1)
     predicted = width + float(products.mean())
     return [
         *cases,
-        Case(f"{what}, d as stated", float(width), measured, tolerance),
-        Case(f"{what}, d + mean of e_τ·e_t", predicted, measured, tolerance, stated=False),
+        Case(f"{name}, d as stated", float(width), measured, tolerance),
+        Case(f"{name}, d + mean of e_τ·e_t", predicted, measured, tolerance, stated=False),
     ]

@@ -18,10 +18,19 @@ from harken.attention.scores import DotConfig
 from harken.attention.sinusoids import Sinusoids
 from harken.claims import formulas
 from harken.claims import random_layers as layers
-from harken.claims.claim import EXACT, NARROWER, SINGLE, Array, Case, Claim, Setting, compare_arrays
+from harken.claims.claim import (
+    ATOL,
+    ATOL32,
+    HOLDS_NARROWER,
+    Array,
+    Case,
+    Claim,
+    Setting,
+    compare_arrays,
+)
 from harken.claims.random_layers import HEAD_WIDTH, HEADS, KEY_WIDTH, KEYS, QUERIES, WIDTH
 from harken.layers.recurrent import TanhConfig
-from harken.models.decoders import AttentionRNNDecoderConfig, Location
+from harken.models.decoders import AttentionRNNDecoderConfig, LocationBias
 from harken.models.gpt import GPTConfig
 from harken.models.recognizer import RecognizerConfig
 
@@ -46,11 +55,11 @@ def _check_fourier_basis(setting: Setting) -> Sequence[Case]:
     positions = torch.arange(3 * SPAN)
     measured = layers.position_vectors(FourierConfig(span=SPAN), positions, setting.width)
     predicted = formulas.numpy_fourier(SPAN, setting.width, SPAN)
-    repeats = (measured[1:] - measured[0]).abs().amax(dim=1) < SINGLE
+    repeats = (measured[1:] - measured[0]).abs().amax(dim=1) < ATOL32
     period = (1 + int(repeats.nonzero()[0])) / SPAN if repeats.any() else np.inf
     return [
-        compare_arrays("the element that differs most", predicted, measured[:SPAN], SINGLE),
-        Case("spans after which positions repeat", 2.0, period),
+        compare_arrays("element with the largest difference", predicted, measured[:SPAN], ATOL32),
+        Case("period of the positions, in units of T", 2.0, period),
     ]
 
 
@@ -75,12 +84,12 @@ def _check_shift_matrix(setting: Setting) -> Sequence[Case]:
         vectors = layers.position_vectors(config, torch.arange(SPAN), width).double()
         for offset in OFFSETS:
             shifted = (vectors @ basis.shift_matrix(offset).T)[offset:]
-            what = f"{basis.kind}: A e_t is e_(t-{offset})"
-            cases.append(compare_arrays(what, predicted[:-offset], shifted, SINGLE))
+            name = f"{basis.kind}: A e_t is e_(t-{offset})"
+            cases.append(compare_arrays(name, predicted[:-offset], shifted, ATOL32))
     cosine, sine = np.cos(np.pi * 7 / SPAN), np.sin(np.pi * 7 / SPAN)
     printed, block = np.array([[cosine, sine], [-sine, cosine]]), fourier.shift_matrix(7)[:2, :2]
-    what = "fourier: the first block as the lecture prints it"
-    return [*cases, compare_arrays(what, printed, block)]
+    name = "fourier: the first block as the lecture prints it"
+    return [*cases, compare_arrays(name, printed, block)]
 
 
 @Claim(
@@ -90,30 +99,33 @@ def _check_shift_matrix(setting: Setting) -> Sequence[Case]:
     "large; adding them costs nothing.",
     formula="x_t = [x_t, e_t]:  J -> 2J,  J x J -> 2J x 2J",
     assumption="widths of heads and of the feed-forward layer grow with J",
-    expected=NARROWER,
+    expected=HOLDS_NARROWER,
     remark="Four times is true of the matrices between two vectors of the model. The embedding "
     "table keeps its size, because positions are concatenated after it, and the output matrix "
     "doubles.",
 )
 def _check_concatenation(setting: Setting) -> Sequence[Case]:
-    add, concat = SinusoidConfig(place="add"), SinusoidConfig(place="concat")
+    add, concat = SinusoidConfig(combine="add"), SinusoidConfig(combine="concat")
     config = GPTConfig(
         layers=1, width=setting.width, attention=MultiHeadConfig(heads=4), tie_embeddings=False
     )
     added, concatenated = (
         {name: weight.numel() for name, weight in model.named_parameters() if weight.dim() == 2}
-        for model in (replace(config, position=place).build(97, seed=0) for place in (add, concat))
+        for model in (
+            replace(config, position=position).build(vocabulary=97, seed=0)
+            for position in (add, concat)
+        )
     )
-    vectors = model_width(concat, setting.width) / setting.width
+    vector_growth = model_width(concat, setting.width) / setting.width
     growth = {name: concatenated[name] / size for name, size in added.items()}
     names = [name for name in added if "blocks" in name]
-    blocks = sum(concatenated[name] for name in names) / sum(added[name] for name in names)
+    block_growth = sum(concatenated[name] for name in names) / sum(added[name] for name in names)
     return [
-        Case("growth of vectors", 2.0, vectors),
+        Case("growth of vectors", 2.0, vector_growth),
         Case("growth of the embedding table, as stated", 4.0, growth["embedding.weight"]),
         Case("growth of the embedding table", 1.0, growth["embedding.weight"], stated=False),
         Case("growth of the output matrix", 2.0, growth["lm_head.weight"], stated=False),
-        Case("growth of all matrices of a block", 4.0, blocks, stated=False),
+        Case("growth of all matrices of a block", 4.0, block_growth, stated=False),
     ]
 
 
@@ -137,7 +149,7 @@ def _check_permutation(setting: Setting) -> Sequence[Case]:
 @Claim(
     "B1",
     f"{SOURCE}, Attention = a probability mass over time",
-    "Each context vector is a sum of values, weighted by a probability mass over time.",
+    "Each context vector is a sum of values, weighted by a probability mass function over time.",
     formula="c_i = Σ_t α_it v_t, α_it = exp(q_i·k_t) / Σ_τ exp(q_i·k_τ), Σ_t α_it = 1",
 )
 def _check_attention(setting: Setting) -> Sequence[Case]:
@@ -175,8 +187,8 @@ def _check_output_matrix(setting: Setting) -> Sequence[Case]:
     assumption="none; input and output may have different widths",
 )
 def _check_cross_attention(setting: Setting) -> Sequence[Case]:
-    what = "queries from the output so far, keys and values from the input"
-    return [layers.output_case(what, DOT_PRODUCT, setting, memory_width=19)]
+    name = "queries from the output so far, keys and values from the input"
+    return [layers.output_case(name, DOT_PRODUCT, setting, memory_width=19)]
 
 
 @Claim(
@@ -184,7 +196,7 @@ def _check_cross_attention(setting: Setting) -> Sequence[Case]:
     f"{SOURCE}, Masked attention",
     "Masked attention lets c_i depend only on values v_t with t < i.",
     formula="score = q_i·k_t where t < i, else -∞",
-    expected=NARROWER,
+    expected=HOLDS_NARROWER,
     remark="It holds for queries that see a key. The first query sees none, so the formula is 0/0; "
     "Harken returns zeros. The common mask t <= i has no such query.",
 )
@@ -196,25 +208,25 @@ def _check_masks(setting: Setting) -> Sequence[Case]:
         layers.self_attention(attention, tokens, build_mask(kind, positions, positions))
         for kind in ("strictly_causal", "causal")
     )
-    past = matrices.weights(tokens, visible=np.tri(QUERIES, k=-1, dtype=np.bool_))
-    present = matrices.weights(tokens, visible=np.tri(QUERIES, dtype=np.bool_))
+    predicted_strict = matrices.weights(tokens, visible=np.tri(QUERIES, k=-1, dtype=np.bool_))
+    predicted_causal = matrices.weights(tokens, visible=np.tri(QUERIES, dtype=np.bool_))
     zeros, mass = np.zeros((HEADS, QUERIES)), float(strict[0, 0].sum())
     return [
-        Case("t < i: Σ_t α of the first query, 1 as stated", 1.0, mass, EXACT),
-        compare_arrays("t < i: α of all others", past[:, 1:], strict[:, 1:], stated=False),
+        Case("t < i: Σ_t α of the first query, 1 as stated", 1.0, mass, ATOL),
+        compare_arrays("t < i: α of others", predicted_strict[:, 1:], strict[:, 1:], stated=False),
         compare_arrays("t < i: α of the first query, zeros", zeros, strict[:, 0], stated=False),
-        compare_arrays("t <= i: α of all", present, causal, stated=False),
+        compare_arrays("t <= i: α of all", predicted_causal, causal, stated=False),
     ]
 
 
 class TaggingProblem(NamedTuple):
-    """Weights U, V and W of a tanh RNN, its inputs x_1 .. x_T and the true tags y_1 .. y_T."""
+    """Weights of a tanh RNN, its inputs and the true tags."""
 
-    input_weight: Float[Tensor, "hidden J"]
-    recurrent_weight: Float[Tensor, "hidden hidden"]
-    output_weight: Float[Tensor, "V hidden"]
-    inputs: Float[Tensor, "T J"]
-    tags: Int[Tensor, "T"]
+    input_weight: Float[Tensor, "hidden J"]  # U in the lecture
+    recurrent_weight: Float[Tensor, "hidden hidden"]  # V
+    output_weight: Float[Tensor, "tags hidden"]  # W
+    inputs: Float[Tensor, "T J"]  # x_1 .. x_T
+    tags: Int[Tensor, "T"]  # y_1 .. y_T
 
 
 def random_problem(setting: Setting) -> TaggingProblem:
@@ -230,7 +242,7 @@ def random_problem(setting: Setting) -> TaggingProblem:
 
 
 def numpy_states(problem: TaggingProblem) -> Array:
-    """Return h_1 .. h_T by the formula."""
+    """Return h_1 .. h_T, computed with `formulas.numpy_rnn`."""
     inputs, *matrices = map(
         layers.to_numpy, (problem.inputs, problem.input_weight, problem.recurrent_weight)
     )
@@ -238,7 +250,7 @@ def numpy_states(problem: TaggingProblem) -> Array:
 
 
 def layer_states(problem: TaggingProblem) -> Float[Tensor, "T hidden"]:
-    """Return h_1 .. h_T of the library's layer."""
+    """Return h_1 .. h_T, computed by the library's layer."""
     recurrent = TanhConfig(hidden=HIDDEN).build(INPUT).double()
     parameters = {
         "forwards.0.weight_ih_l0": problem.input_weight,
@@ -264,7 +276,7 @@ def backpropagate(problem: TaggingProblem) -> tuple[float, Float[Tensor, "hidden
     gradients = (outputs - F.one_hot(tags, TAGS)) @ output_weight  # ∂L/∂h_t
     for t in reversed(range(TIME - 1)):
         gradients[t] += gradients[t + 1] @ ((1 - states[t + 1] ** 2)[:, None] * recurrent_weight)
-    inner = (1 - states**2) * gradients  # gradient of U x_t + V h_{t-1}
+    inner = (1 - states**2) * gradients  # dL / d(U x_t + V h_{t-1})
     return -outputs[torch.arange(TIME), tags].log().sum().item(), inner.T @ previous
 
 
@@ -282,7 +294,7 @@ def _check_tagger(setting: Setting) -> Sequence[Case]:
     loss = -sum(np.log(o[y]) for o, y in zip(outputs, problem.tags.tolist(), strict=True))
     return [
         compare_arrays("h_t, all states", predicted, layer_states(problem)),
-        Case("-Σ ln o_t[y_t]", float(loss), measured, EXACT),
+        Case("-Σ ln o_t[y_t]", float(loss), measured, ATOL),
     ]
 
 
@@ -306,10 +318,10 @@ def _check_backpropagation(setting: Setting) -> Sequence[Case]:
         predicted += np.outer(inner, previous[t])
         from_next = inner @ recurrent
     _, explicit = backpropagate(problem)
-    learned = problem.recurrent_weight.clone().requires_grad_()
-    learned_states = layer_states(problem._replace(recurrent_weight=learned))
-    loss = F.cross_entropy(learned_states @ problem.output_weight.T, problem.tags, reduction="sum")
-    (gradient,) = torch.autograd.grad(loss, learned)
+    weight = problem.recurrent_weight.clone().requires_grad_()
+    logits = layer_states(problem._replace(recurrent_weight=weight)) @ problem.output_weight.T
+    loss = F.cross_entropy(logits, problem.tags, reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, weight)
     return [
         compare_arrays("dL/dV, explicit back-propagation", predicted, explicit),
         compare_arrays("dL/dV, autograd through the layer", predicted, gradient),
@@ -321,25 +333,27 @@ def _check_backpropagation(setting: Setting) -> Sequence[Case]:
     f"{SOURCE}, Bottom-up attention as a strategy for machine listening",
     "A speech recognizer can attend to a buffer of the past 200 ms of states.",
     formula="visible states = 200 ms / (hop · stride)",
-    assumption="the library's buffer is centered at the previous attention peak",
+    assumption="none; Harken's window is centered at the mean position of the previous attention",
 )
 def _check_memory_window(setting: Setting) -> Sequence[Case]:
     config = RecognizerConfig(decoder=AttentionRNNDecoderConfig(), attention_window_ms=BUFFER_MS)
-    stride = HOP_MS * config.frontend.subsampling
-    predicted = BUFFER_MS / stride
-    positions = torch.arange(41)[None]
+    state_ms = HOP_MS * config.frontend.subsampling
+    predicted = BUFFER_MS / state_ms
+    states, center = 41, 20  # number of states, and the state that had all previous attention
+    positions = torch.arange(states)[None]
+    # The window is the largest visible distance, so it does not count the current state.
     past = build_mask("causal", positions, positions, window=round(predicted) - 1).visible
     decoder = config.windowed_decoder(HOP_MS)
     assert isinstance(decoder, AttentionRNNDecoderConfig) and decoder.location is not None
     generator = setting.generator()
-    location = layers.randomize(Location(decoder.location, HIDDEN, INPUT), generator)
-    state = location.init_state(layers.normal(generator, 1, 41, INPUT))
-    state = state._replace(weights=F.one_hot(torch.tensor([20]), 41).double())
-    window = location.mask(state, torch.ones(1, 41, dtype=torch.bool)).visible
+    location = layers.randomize(LocationBias(decoder.location, HIDDEN, INPUT), generator)
+    state = location.init_state(layers.normal(generator, 1, states, INPUT))
+    state = state._replace(weights=F.one_hot(torch.tensor([center]), states).double())
+    window = location.mask(state, torch.ones(1, states, dtype=torch.bool)).visible
     assert past is not None and window is not None
-    what = f"visible states of the past 200 ms, one every {stride:g} ms"
-    centered = "visible states with memory_ms = 200, around the previous attention peak"
+    past_name = f"visible states of the past 200 ms, one every {state_ms:g} ms"
+    window_name = "visible states with attention_window_ms = 200"
     return [
-        Case(what, predicted, float(past[0, 0, -1].sum())),
-        Case(centered, predicted, float(window.sum())),
+        Case(past_name, predicted, float(past[0, 0, -1].sum())),
+        Case(window_name, predicted, float(window.sum())),
     ]

@@ -2,9 +2,9 @@
 
 Noisy keys (B11): k_a = ε μ_a, ε ~ N(1, 1/2); the other keys are μ_i, orthonormal; M is large.
 
-    one head, q = M Σ μ      one key noisy: ε > 1 gets all attention, ε < 1 none of it
-                             all noisy: the largest ε gets all attention
-    m heads, q_j = M μ_j     head j outputs v_j, unless ε < 0: then the mean of all other values
+    one head, q = M Σ μ      one key noisy: this key gets all attention if ε > 1, none if ε < 1
+                             all keys noisy: the key with the largest ε gets all attention
+    m heads, q_j = M μ_j     head j outputs v_j if ε > 0, else the mean of all other values
 
 P(ε < 0) = Φ(-√2) = 7.9 %. The variance of c is the trace of its covariance; values are orthonormal.
 The document's covariance αI is omitted, because it is vanishingly small.
@@ -24,17 +24,17 @@ from harken.attention.query_key import ScoreInputs
 from harken.attention.scores import SynthesizerConfig, SynthesizerScore
 from harken.claims import formulas
 from harken.claims import random_layers as layers
-from harken.claims.claim import EXACT, NARROWER, Case, Claim, Setting, compare_arrays
-from harken.design.content import copy_head, lookup, lookup_norm, lookup_tokens
-from harken.design.head import Head, attention
+from harken.claims.claim import ATOL, HOLDS_NARROWER, Case, Claim, Setting, compare_arrays
+from harken.design.content import copy_head, lookup_head, lookup_norm, lookup_tokens
+from harken.design.head import Head, head_attention
 
 SOURCE = (
     "Iran University of Science and Technology, Natural Language Processing (2021), Assignment 5"
 )
 KEYS, TOLERANCE = 7, 0.01
-A, B = 2, 5
-NOISE_KEYS, SHARPNESS, DRAWS = 8, 5000.0, 40000
-MISS_RATE = formulas.normal_cdf(-math.sqrt(2))
+A, B = 2, 5  # keys that are copied or averaged (B10)
+NOISE_KEYS, SHARPNESS, DRAWS = 8, 5000.0, 40000  # B11; SHARPNESS is M
+MISS_RATE = formulas.normal_cdf(-math.sqrt(2))  # P(ε < 0): a head gives its key no attention
 
 
 @Claim(
@@ -42,36 +42,36 @@ MISS_RATE = formulas.normal_cdf(-math.sqrt(2))
     f"{SOURCE}, question 2 (Synthesizer)",
     "A Synthesizer computes scores from each token alone, or learns them: keys are not used.",
     formula="dense: row i = W_2 relu(W_1 x_i);  random: row i is learned",
-    remark="That it is poor at long distances needs training: see "
-    "benchmarks/synthesizer_distance.py.",
+    remark="The document adds that it is poor at long distances, which "
+    "benchmarks/synthesizer_distance.py tests by training.",
 )
 def _check_synthesizer(setting: Setting) -> Sequence[Case]:
     generator, sizes = setting.generator(), layers.score_sizes()
     dense = layers.randomize(SynthesizerConfig(form="dense").build(sizes), generator)
     random = layers.randomize(SynthesizerConfig(form="random").build(sizes), generator)
-    tokens, others = (layers.normal(generator, sizes.length, sizes.width) for _ in range(2))
+    tokens, others = (layers.normal(generator, sizes.max_length, sizes.width) for _ in range(2))
     others[4] = tokens[4]
-    positions = torch.arange(sizes.length)[None]
+    positions = torch.arange(sizes.max_length)[None]
     weights = layers.numpy_parameters(dense)
-    matrix, bias = weights["from_token.0.weight"], weights["from_token.0.bias"]
-    inner = layers.to_numpy(tokens) @ matrix.T + bias
+    first_weight, first_bias = weights["from_token.0.weight"], weights["from_token.0.bias"]
+    inner = layers.to_numpy(tokens) @ first_weight.T + first_bias
     by_head = np.split(np.maximum(inner, 0), sizes.heads, axis=1)
-    products = [part @ matrix for part, matrix in zip(by_head, weights["to_scores"], strict=True)]
+    pairs = zip(by_head, weights["to_scores"], strict=True)
+    products = [hidden @ second_weight for hidden, second_weight in pairs]
     predicted = np.stack(products) + weights["score_offsets"]
 
-    def scores(score: SynthesizerScore, inputs: Tensor) -> Tensor:
+    def compute_scores(score: SynthesizerScore, inputs: Tensor) -> Tensor:
         bias = score.terms(ScoreInputs(inputs[None], None, None, positions, positions)).bias
         assert isinstance(bias, Tensor)
         return bias[0]
 
     assert random.table is not None
-    changed, what = scores(dense, others)[:, 4], "dense: scores of one token if all others change"
+    name, row = "dense: scores of one token if all others change", predicted[:, 4]
+    table, learned = layers.to_numpy(random.table), compute_scores(random, others)
     return [
-        compare_arrays("dense: scores W_2 relu(W_1 x_i)", predicted, scores(dense, tokens)),
-        compare_arrays(what, predicted[:, 4], changed),
-        compare_arrays(
-            "random: scores for any tokens", layers.to_numpy(random.table), scores(random, others)
-        ),
+        compare_arrays("dense: scores W_2 relu(W_1 x_i)", predicted, compute_scores(dense, tokens)),
+        compare_arrays(name, row, compute_scores(dense, others)[:, 4]),
+        compare_arrays("random: scores for any tokens", table, learned),
     ]
 
 
@@ -82,25 +82,25 @@ def _check_synthesizer(setting: Setting) -> Sequence[Case]:
     formula="q = M k_a: α_a ≈ 1;  q = M (k_a + k_b): c ≈ (v_a + v_b) / 2",
     assumption="keys orthonormal, M large: log((n-1) (1-ε) / ε) for a tolerance ε",
     remark="The condition is printed as α_a ≈ α_b ≈ 1, which is impossible for weights that sum "
-    "to one; the text has 1/2, and so does the measurement.",
+    "to one; the text and the measurement give 1/2.",
 )
 def _check_copy_and_average(setting: Setting) -> Sequence[Case]:
     keys = layers.orthonormal(setting.generator(), KEYS, setting.width)
-    copied = attention(copy_head(keys, [A], TOLERANCE), keys, "bidirectional")[0]
-    averaged = attention(copy_head(keys, [A, B], TOLERANCE), keys, "bidirectional")[0]
+    copied = head_attention(copy_head(keys, [A], TOLERANCE), keys, "bidirectional")[0]
+    averaged = head_attention(copy_head(keys, [A, B], TOLERANCE), keys, "bidirectional")[0]
     context, mean = averaged @ keys, (keys[A] + keys[B]) / 2
     m_copy = math.log((KEYS - 1) * (1 - TOLERANCE) / TOLERANCE)
     m_average = math.log((KEYS - 2) / 2 * (1 - TOLERANCE) / TOLERANCE)
-    whole = 1 / (1 + (KEYS - 1) * math.exp(-m_copy))
-    half = 1 / (2 + (KEYS - 2) * math.exp(-m_average))
-    known, what = layers.to_numpy(keys), f"for q = M (k_a + k_b), M = {m_average:.2f}"
-    mixed = formulas.numpy_attention(m_average * (known[[A]] + known[[B]]), known) @ known
+    copy_weight = 1 / (1 + (KEYS - 1) * math.exp(-m_copy))
+    average_weight = 1 / (2 + (KEYS - 2) * math.exp(-m_average))
+    array, query = layers.to_numpy(keys), f"for q = M (k_a + k_b), M = {m_average:.2f}"
+    predicted = formulas.numpy_attention(m_average * (array[[A]] + array[[B]]), array) @ array
     distance = float((context - mean).norm())
     return [
-        Case(f"α_a for q = M k_a, M = {m_copy:.2f}", whole, float(copied[A]), EXACT),
-        Case(f"α_a {what}", half, float(averaged[A]), EXACT),
-        Case(f"α_b {what}", half, float(averaged[B]), EXACT),
-        compare_arrays("c of the average", mixed[0], context),
+        Case(f"α_a for q = M k_a, M = {m_copy:.2f}", copy_weight, float(copied[A]), ATOL),
+        Case(f"α_a {query}", average_weight, float(averaged[A]), ATOL),
+        Case(f"α_b {query}", average_weight, float(averaged[B]), ATOL),
+        compare_arrays("c of the average", predicted[0], context),
         Case("|c - (v_a + v_b) / 2|, at most the tolerance", 0.0, distance, TOLERANCE),
     ]
 
@@ -112,39 +112,44 @@ def _check_copy_and_average(setting: Setting) -> Sequence[Case]:
     "two heads are stable.",
     formula="k_a = ε μ_a, ε ~ N(1, 1/2);  one head: q = M (μ_a + μ_b), two: q1 = M μ_a, q2 = M μ_b",
     assumption="μ orthonormal, the rest of the noise vanishing, M large",
-    expected=NARROWER,
-    remark="Stable if ε > 0. With probability Φ(-√2) = 7.9 % it is not, and the first head then "
-    "outputs the mean of all other values: the variance of c falls from 1/2 to 0.021.",
+    expected=HOLDS_NARROWER,
+    remark="Two heads are stable if ε > 0. With probability Φ(-√2) = 7.9 %, ε < 0 and the first "
+    "head outputs the mean of all other values. The variance of c falls from 1/2 to 0.021.",
 )
 def _check_noisy_keys(setting: Setting) -> Sequence[Case]:
-    single, double = noisy_average(1, 2, 1, setting), noisy_average(2, 2, 1, setting)
+    single = noisy_average(heads=1, averaged=2, noisy=1, setting=setting)
+    double = noisy_average(heads=2, averaged=2, noisy=1, setting=setting)
     stable = ((double[:, :2] - 0.5).abs().amax(dim=1) < 0.01).double().mean()
     switched = ((single[:, :2] - 0.5).abs().amin(dim=1) > 0.49).double().mean()
-    both, alone = "two heads: draws in which c", "one head: draws in which c is v_a or v_b alone"
+    name = "two heads: draws in which c"
     cases = [
-        Case(f"{both} = (v_a + v_b) / 2, all as stated", 1.0, float(stable), 0.01),
-        Case(f"{both} differs, Φ(-√2)", MISS_RATE, 1 - float(stable), 0.01, stated=False),
-        Case(alone, 1.0, float(switched), 0.01, stated=False),
+        Case(f"{name} = (v_a + v_b) / 2, all as stated", 1.0, float(stable), 0.01),
+        Case(f"{name} differs, Φ(-√2)", MISS_RATE, 1 - float(stable), 0.01, stated=False),
+        Case("one head: draws with c = v_a or c = v_b", 1.0, float(switched), 0.01, stated=False),
     ]
-    for what, heads, count, noisy in (
+    for name, heads, averaged, noisy in (
         ("one head, two values, one key noisy", 1, 2, 1),
         ("two heads, two values, one key noisy", 2, 2, 1),
         ("one head, four values, all keys noisy", 1, 4, 4),
         ("four heads, four values, all keys noisy", 4, 4, 4),
     ):
-        predicted = predicted_variance(heads, count, noisy)
-        measured = float(noisy_average(heads, count, noisy, setting).var(dim=0).sum())
-        name = f"variance of c: {what}"
-        cases.append(Case(name, predicted, measured, 0.09 * predicted, stated=False))
+        predicted = predicted_variance(heads, averaged, noisy)
+        measured = float(noisy_average(heads, averaged, noisy, setting).var(dim=0).sum())
+        tolerance = 0.09 * predicted
+        cases.append(Case(f"variance of c: {name}", predicted, measured, tolerance, stated=False))
     return cases
 
 
 def noisy_average(
-    heads: int, count: int, noisy: int, setting: Setting, draws: int = DRAWS
+    heads: int, averaged: int, noisy: int, setting: Setting, draws: int = DRAWS
 ) -> Float[Tensor, "N J"]:
-    """Return c of many draws: one head that averages `count` values, or one head for each."""
+    """Return c, the mean of the first `averaged` values, for many draws of the noise.
+
+    Either one head attends to the keys of all these values, or `averaged` heads attend to one key
+    each. The first `noisy` keys have noise.
+    """
     keys = torch.eye(NOISE_KEYS, dtype=torch.float64)
-    queries = keys[:count] if heads > 1 else keys[:count].sum(dim=0, keepdim=True)
+    queries = keys[:averaged] if heads > 1 else keys[:averaged].sum(dim=0, keepdim=True)
     scales = torch.ones(draws, NOISE_KEYS, dtype=torch.float64)
     scales[:, :noisy] += layers.normal(setting.generator(), draws, noisy) * math.sqrt(0.5)
     terms = ScoreTerms(
@@ -155,20 +160,27 @@ def noisy_average(
     return eager_attention(terms, values, NO_MASK).output[:, :, 0].mean(dim=1)
 
 
-def predicted_variance(heads: int, count: int, noisy: int) -> float:
-    """Return the variance of c for M to infinity; m heads miss their keys independently."""
-    if heads == 1:
-        return (1 + 1 / (count - 1)) / 4 if noisy == 1 else 1 - 1 / count
+def predicted_variance(heads: int, averaged: int, noisy: int) -> float:
+    """Return the variance of c in `noisy_average` for large M.
+
+    If c is x with probability p and y otherwise, its variance is p (1 - p) |x - y|².
+    """
+    if heads == 1 and noisy == 1:  # v_a or the mean of the other averaged values, p = 1/2
+        return (1 + 1 / (averaged - 1)) / 4
+    if heads == 1:  # all keys noisy: one of the averaged values, with equal probabilities
+        return 1 - 1 / averaged
+    # Each noisy head outputs its value, or the mean of all other values with p = MISS_RATE.
     variance = MISS_RATE * (1 - MISS_RATE) * (1 + 1 / (NOISE_KEYS - 1))
-    return noisy * variance / count**2
+    return noisy * variance / averaged**2
 
 
 @Claim(
     "B12",
     f"{SOURCE}, question 1(e)",
-    "Identity attention cannot copy u_b into c_2; with V, Q and K = 1, c_2 is u_b and c_1 is "
-    "u_b - u_c.",
-    formula="V = (u_b u_b' - u_c u_c') / β², Q = (u_d u_a' + u_c u_d') / β²:  "
+    "Identity attention cannot copy u_b into c_2; with suitable matrices V and Q, and K = I, c_2 "
+    "is u_b and c_1 is u_b - u_c.",
+    formula="x_1 = u_d + u_b, x_2 = u_a, x_3 = u_c + u_b;  "
+    "V = (u_b u_b' - u_c u_c') / β², Q = (u_d u_a' + u_c u_d') / β², K = I:  "
     "c_1 = u_b - u_c, c_2 = u_b",
     assumption="the u orthogonal with norm β, and β² large: log(2 (1-ε) / ε) for a tolerance ε",
 )
@@ -176,28 +188,27 @@ def _check_lookup(setting: Setting) -> Sequence[Case]:
     directions = layers.orthonormal(setting.generator(), 4, setting.width)
     norm = math.sqrt(math.log(2 * (1 - TOLERANCE) / TOLERANCE))
     a, b, c, d = directions * norm
-    tokens, head = lookup_tokens(directions, norm), lookup(directions)
+    tokens, head = lookup_tokens(directions, norm), lookup_head(directions)
     assert head.values is not None
-    contexts = attention(head, tokens, "bidirectional") @ (tokens @ head.values.T)
+    contexts = head_attention(head, tokens, "bidirectional") @ (tokens @ head.values.T)
     right = 1 / (1 + 2 * math.exp(-(norm**2)))
     wrong = (1 - right) / 2
-    known_b, known_c = layers.to_numpy(b), layers.to_numpy(c)
+    u_b, u_c = layers.to_numpy(b), layers.to_numpy(c)
     # In c_1 the wrong keys are x_1, whose value is u_b, and x_2, whose value is zero.
-    first = right * (known_b - known_c) + wrong * known_b
-    second = right * known_b + wrong * (known_b - known_c)
+    first = right * (u_b - u_c) + wrong * u_b
+    second = right * u_b + wrong * (u_b - u_c)
     cases = [
-        Case("β for a tolerance of 0.01", norm, lookup_norm(TOLERANCE), EXACT),
-        compare_arrays("c_1, which is u_b - u_c as β grows", first, contexts[0]),
-        compare_arrays("c_2, which is u_b as β grows", second, contexts[1]),
+        Case("β for a tolerance of 0.01", norm, lookup_norm(TOLERANCE), ATOL),
+        compare_arrays("c_1, which tends to u_b - u_c as β grows", first, contexts[0]),
+        compare_arrays("c_2, which tends to u_b as β grows", second, contexts[1]),
     ]
     identity = torch.eye(setting.width, dtype=torch.float64)
     # The added vector raises the score of one neighbor to β², and that of the token itself to 2 β².
     share = 1 - formulas.numpy_softmax(np.array([norm**2, 2 * norm**2, 0.0]))[1]
     for name, added in (("u_c", c), ("u_d", d)):
-        plain = torch.stack((d + b, a + added, c + b))
-        context = (
-            attention(Head(queries=identity, keys=identity), plain, "bidirectional")[1] @ plain
-        )
-        what = f"identity attention: share of u_b in c_2 with {name} added to x_2"
-        cases.append(Case(what, float(share), float(context @ b) / norm**2, EXACT))
+        inputs = torch.stack((d + b, a + added, c + b))
+        weights = head_attention(Head(queries=identity, keys=identity), inputs, "bidirectional")
+        measured = float(weights[1] @ inputs @ b) / norm**2
+        case_name = f"identity attention: share of u_b in c_2 with {name} added to x_2"
+        cases.append(Case(case_name, float(share), measured, ATOL))
     return cases

@@ -1,4 +1,4 @@
-"""Layers with random float64 weights, and the same layers computed with `formulas.py`."""
+"""Layers with random float64 weights, and their outputs computed with `formulas.py`."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -20,7 +20,7 @@ from harken.claims.formulas import numpy_attention
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
-# Distinct primes, so that swapped axes never agree by chance.
+# Distinct primes, so that swapped axes never have equal sizes.
 HEADS, KEY_WIDTH, HEAD_WIDTH, WIDTH, QUERIES, KEYS = 3, 5, 7, 13, 11, 17
 
 
@@ -65,7 +65,7 @@ def position_vectors(
 
 @dataclass(frozen=True, slots=True)
 class Matrices:
-    """W_Q and W_K are [k, U, J], W_V is [k, I, J], W_O is [J, k I]."""
+    """Weights of an attention layer: W_Q and W_K [k, U, J], W_V [k, I, J], W_O [J, k I]."""
 
     query: Array
     key: Array
@@ -140,18 +140,18 @@ def self_attention(
 
 
 def output_case(
-    what: str,
+    name: str,
     config: MultiHeadConfig,
     setting: Setting,
     width: int = WIDTH,
     memory_width: int | None = None,
 ) -> Case:
-    """Compare the outputs of a random layer; cross-attention if there is a `memory_width`."""
+    """Compare a random layer with `Matrices.outputs`; `memory_width` selects cross-attention."""
     generator = setting.generator()
     attention, matrices = random_attention(config, generator, width, memory_width)
     tokens = normal(generator, QUERIES, width)
     memory = tokens if memory_width is None else normal(generator, KEYS, memory_width)
-    return compare_arrays(what, matrices.outputs(tokens, memory), attend(attention, tokens, memory))
+    return compare_arrays(name, matrices.outputs(tokens, memory), attend(attention, tokens, memory))
 
 
 def score_sizes(width: int = WIDTH, key_width: int = KEY_WIDTH) -> ScoreSizes:
@@ -162,5 +162,5 @@ def score_sizes(width: int = WIDTH, key_width: int = KEY_WIDTH) -> ScoreSizes:
         heads=HEADS,
         kv_heads=HEADS,
         key_width=key_width,
-        length=QUERIES,
+        max_length=QUERIES,
     )

@@ -13,7 +13,7 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import DotConfig, MergedConfig, ScaledConfig
 from harken.claims import formulas
 from harken.claims import random_layers as layers
-from harken.claims.claim import EXACT, Array, Case, Claim, Setting, compare_arrays
+from harken.claims.claim import ATOL, Array, Case, Claim, Setting, compare_arrays
 from harken.claims.random_layers import HEAD_WIDTH, HEADS, KEY_WIDTH, QUERIES
 from harken.claims.ttic31230_transformer import tree_steps
 from harken.cost.step import trace_forward
@@ -28,8 +28,8 @@ SOURCE = (
     "Translation and Attention"
 )
 WORDS, TIME, WIDTH, HIDDEN, MEMORY, KERNEL = 23, 7, 5, 11, 13, 3
-TRACED_WIDTH, SHORT = 64, 64
-TOKENS = 16  # of a traced RNN; a trace follows each of its steps
+TRACED_WIDTH, CNN_TOKENS = 64, 64
+RNN_TOKENS = 16  # fewer, because each step is traced
 
 
 @Claim(
@@ -47,9 +47,9 @@ def _check_scaled_scores(setting: Setting) -> Sequence[Case]:
             heads=HEADS, key_width=KEY_WIDTH, head_width=HEAD_WIDTH, score=score
         )
         attention, matrices = layers.random_attention(config, generator)
-        tokens = layers.normal(generator, QUERIES, 13)
-        measured, what = layers.self_attention(attention, tokens), f"α, score '{score.kind}'"
-        cases.append(compare_arrays(what, matrices.weights(tokens, scale), measured))
+        tokens = layers.normal(generator, QUERIES, layers.WIDTH)
+        measured, name = layers.self_attention(attention, tokens), f"α, score '{score.kind}'"
+        cases.append(compare_arrays(name, matrices.weights(tokens, scale), measured))
     return cases
 
 
@@ -58,9 +58,10 @@ def _check_scaled_scores(setting: Setting) -> Sequence[Case]:
     f"{SOURCE}, problem 6",
     "One matrix in place of W_Q and W_K gives the same attention, with as many weights if I = J/2.",
     formula="W~[j1,j2] = Σ_i W_Q[i,j1] W_K[i,j2] / sqrt(I);  2IJ weights per head become J²",
-    assumption="W~ splits into two matrices of I rows exactly if its rank is at most I; otherwise "
-    "the largest directions are kept",
-    remark="The derivation writes t1 for t2 in the second token; the result is right.",
+    assumption="W~ splits exactly into two matrices of I rows if its rank is at most I; otherwise "
+    "only the largest singular values are kept",
+    remark="The derivation gives both tokens the index t1; the second should be t2. The result is "
+    "correct.",
 )
 def _check_merged_matrix(setting: Setting) -> Sequence[Case]:
     generator, width = setting.generator(), setting.width
@@ -71,27 +72,28 @@ def _check_merged_matrix(setting: Setting) -> Sequence[Case]:
     score = MergedConfig().build(layers.score_sizes(width, inner))
     score.double().weight.data.copy_(merged / score.scale)
     terms = ScoreTerms(queries=score.queries(tokens[None]), keys=score.keys(tokens[None]))
-    pair = layers.to_numpy(query), layers.to_numpy(key)
-    predicted = layers.Matrices(*pair, value=pair[1]).weights(tokens, inner**-0.5)
-    split, half = split_merged(merged, inner), split_merged(merged, inner // 2)
+    w_q, w_k = layers.to_numpy(query), layers.to_numpy(key)
+    unused = w_k  # attention weights do not depend on the values
+    predicted = layers.Matrices(w_q, w_k, value=unused).weights(tokens, inner**-0.5)
+    split, half_rank = split_merged(merged, inner), split_merged(merged, inner // 2)
     split_terms = ScoreTerms(
         queries=torch.einsum("tj,kuj->kut", tokens, split.queries).mT[None],
         keys=torch.einsum("tj,kuj->kut", tokens, split.keys).mT[None],
     )
-    values = np.linalg.svd(layers.to_numpy(merged), compute_uv=False).astype(np.float64)
-    what, dropped = "largest singular value dropped at I/2", values[:, inner // 2]
+    singular_values = np.linalg.svd(layers.to_numpy(merged), compute_uv=False)
+    dropped = singular_values[:, inner // 2].astype(np.float64)
     cases = [
         compare_arrays("α of the merged matrix", predicted, attention_weights(terms, NO_MASK)[0]),
         compare_arrays(
             "α of the split pair", predicted, attention_weights(split_terms, NO_MASK)[0]
         ),
-        compare_arrays(what, dropped, half.truncation),
+        compare_arrays("largest singular value dropped at I/2", dropped, half_rank.truncation),
     ]
     for rows in (inner, width // 2):
-        what = f"weights per head, one matrix relative to two of I = {rows}"
+        name = f"weights per head, one matrix relative to two of I = {rows}"
         pair_score = ScaledConfig().build(layers.score_sizes(width, rows))
-        sizes = [sum(map(Tensor.numel, built.parameters())) for built in (score, pair_score)]
-        cases.append(Case(what, width**2 / (2 * rows * width), sizes[0] / sizes[1], EXACT))
+        sizes = [sum(map(Tensor.numel, module.parameters())) for module in (score, pair_score)]
+        cases.append(Case(name, width**2 / (2 * rows * width), sizes[0] / sizes[1], ATOL))
     return cases
 
 
@@ -107,18 +109,18 @@ def _check_cloze(setting: Setting) -> Sequence[Case]:
     config = BiRNNClozeConfig(width=WIDTH, cell=TanhConfig(hidden=HIDDEN))
     model = layers.randomize(config.build(WORDS, mask=1, end=end, seed=0), generator).eval()
     tokens = torch.randint(2, WORDS, (TIME,), generator=generator)
-    everywhere = torch.ones(1, TIME, dtype=torch.bool)
-    measured = model(tokens[None], everywhere, everywhere).softmax(dim=-1)
+    all_words = torch.ones(1, TIME, dtype=torch.bool)  # present and blanked
+    measured = model(tokens[None], all_words, all_words).softmax(dim=-1)
     weights = layers.numpy_parameters(model)
     table = weights["embedding.weight"]
     inputs = table[[end, *tokens.tolist(), end]]
 
-    def states(inputs: Array, layer: str) -> Array:
+    def run_rnn(inputs: Array, layer: str) -> Array:
         matrices = (weights[f"{layer}.weight_{name}_l0"] for name in ("ih", "hh"))
         return formulas.numpy_rnn(inputs, np.zeros(HIDDEN), *matrices)
 
-    left = states(inputs, "forwards.forwards.0")
-    right = states(inputs[::-1], "backwards.backwards.0")[::-1]
+    left = run_rnn(inputs, "forwards.forwards.0")
+    right = run_rnn(inputs[::-1], "backwards.backwards.0")[::-1]
     predicted = [
         formulas.numpy_softmax(
             table @ weights["from_left.weight"] @ left[t - 1]
@@ -138,7 +140,7 @@ def _check_cloze(setting: Setting) -> Sequence[Case]:
     assumption="V of step t enters h[t] and so decides w_{t+1}; a start symbol comes first",
 )
 def _check_translation(setting: Setting) -> Sequence[Case]:
-    case, decoder, tokens, state = decoder_case(setting, 17)
+    case, decoder, tokens, state = decoder_case(setting, memory_shape=(17,))
     delay = float(attention_delay(decoder, tokens, state, step=3))
     return [case, Case("words from an attention step to the first word it affects", 1.0, delay)]
 
@@ -146,58 +148,65 @@ def _check_translation(setting: Setting) -> Sequence[Case]:
 @Claim(
     "C5",
     f"{SOURCE}, problem 2 (image captioning)",
-    "The same decoder writes captions if its memory is a feature map over x and y.",
+    "The same decoder generates captions if its memory is a feature map over x and y.",
     formula="α[x,y] = softmax over x, y of h[t-1]·W_key·M[x,y], V = Σ α[x,y] M[x,y]",
     assumption="none; channels K and width J may differ",
 )
 def _check_captioning(setting: Setting) -> Sequence[Case]:
-    return [decoder_case(setting, 3, 5)[0]]
+    case, *_ = decoder_case(setting, memory_shape=(3, 5))
+    return [case]
 
 
 def decoder_case(
-    setting: Setting, *shape: int
+    setting: Setting, *, memory_shape: tuple[int, ...]
 ) -> tuple[Case, AttentionRNNDecoder, Tensor, AttentionRNNState]:
-    """Compare probabilities of words with the document's equations; CELL is a tanh layer."""
+    """Compare word probabilities with the document's equations, where CELL is a tanh RNN.
+
+    The memory is over time, or over x and y. Also return the decoder, its inputs and first state.
+    """
     generator = setting.generator()
     config = AttentionRNNDecoderConfig(width=WIDTH, hidden=HIDDEN, cell=TanhConfig())
-    built = config.build(WORDS, memory_width=MEMORY, source_width=HIDDEN, seed=0)
+    built = config.build(WORDS, memory_width=MEMORY, summary_width=HIDDEN, seed=0)
     decoder = layers.randomize(built, generator).eval()
-    source = layers.normal(generator, *shape, MEMORY)[None]
-    memory = as_tokens(source) if len(shape) == 2 else source
-    states = layers.to_numpy(source).reshape(-1, MEMORY)
+    source = layers.normal(generator, *memory_shape, MEMORY)[None]
+    memory = as_tokens(source) if len(memory_shape) == 2 else source
+    memory_array = layers.to_numpy(source).reshape(-1, MEMORY)
     hidden = layers.normal(generator, HIDDEN)
     tokens = torch.randint(WORDS, (TIME,), generator=generator)
     first = decoder.init_state(memory, None, hidden[None])
     measured = decoder.logits(decoder(tokens[None], first))[0].softmax(dim=-1)
     weights, factors = layers.numpy_parameters(decoder), decoder.attention.score.factors()
     assert factors is not None
+    # The score is (left h) . m, so W_key is the transpose of left.
     key_matrix, table = layers.to_numpy(factors.left[0].mT), weights["embedding.weight"]
     cell, state, predicted = "cell.forwards.0.weight", layers.to_numpy(hidden), []
     for word in tokens.tolist():
-        context = formulas.numpy_softmax(state @ key_matrix @ states.T) @ states
+        attention = formulas.numpy_softmax(state @ key_matrix @ memory_array.T)
+        context = attention @ memory_array
         inputs = np.concatenate((context, table[word]))
         state = np.tanh(weights[f"{cell}_ih_l0"] @ inputs + weights[f"{cell}_hh_l0"] @ state)
         predicted.append(formulas.numpy_softmax(table @ weights["to_words.weight"] @ state))
-    what = "P(w_{t+1}) of every word and step"
-    return compare_arrays(what, np.stack(predicted), measured), decoder, tokens, first
+    name = "P(w_{t+1}) of every word and step"
+    return compare_arrays(name, np.stack(predicted), measured), decoder, tokens, first
 
 
 def attention_delay(
     decoder: AttentionRNNDecoder, tokens: Tensor, state: AttentionRNNState, step: int
 ) -> int:
-    """Return the distance from the word read at an attention step to the first word it affects."""
-    kernel, steps = decoder.attention.kernel, 0
+    """Return the number of words from an attention step to the first word that it affects."""
+    kernel, calls = decoder.attention.kernel, 0
 
-    def perturbed(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
-        nonlocal steps
-        steps += 1
-        return kernel(terms, values, mask, dropout) + float(steps == step)
+    def perturb(terms: ScoreTerms, values: Tensor, mask: Mask, dropout: float) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return kernel(terms, values, mask, dropout) + float(calls == step)
 
     states = decoder(tokens[None], state)
-    decoder.attention.kernel = perturbed
+    decoder.attention.kernel = perturb
     differs = (decoder(tokens[None], state) != states).any(dim=-1)[0]
     decoder.attention.kernel = kernel
-    return int(differs.nonzero()[0]) + 2 - step  # state s (counted from 1) decides word s + 1
+    first_state = 1 + int(differs.nonzero()[0])  # counted from 1, as steps are
+    return first_state + 1 - step  # state s decides word s + 1
 
 
 @Claim(
@@ -221,24 +230,28 @@ def _check_language_cnn(setting: Setting) -> Sequence[Case]:
         cases.append(
             compare_arrays(f"L_{layer + 1}[t], every t", predicted, measured[layer + 1][0])
         )
-    step = 1 + tree_steps(TRACED_WIDTH) + 2  # both products at once, their sum, tanh
-    window = 1 + tree_steps(KERNEL * TRACED_WIDTH) + 2  # the product, the threshold, σ
-    long = 4 * TOKENS
-    for kind, what, increase, large, small in (
-        ("CNN", "T", 0, (2 * SHORT, 3), (SHORT, 3)),
-        ("CNN", "L = 3", 3 * window, (SHORT, 6), (SHORT, 3)),
-        ("RNN", "T", TOKENS * step, (2 * TOKENS, 3), (TOKENS, 3)),
-        ("RNN", f"L = 3, T = {TOKENS}", 3 * step, (TOKENS, 6), (TOKENS, 3)),
-        ("RNN", f"L = 3, T = {long}", 3 * step, (long, 6), (long, 3)),
+    # Depth of a product with a matrix: 1 for all multiplications, and a tree of additions.
+    rnn_product = 1 + tree_steps(TRACED_WIDTH)
+    cnn_product = 1 + tree_steps(KERNEL * TRACED_WIDTH)
+    rnn_depth = rnn_product + 2  # both products in parallel; their sum; tanh
+    cnn_depth = cnn_product + 2  # one product; the threshold; σ
+    long = 4 * RNN_TOKENS
+    # The last two columns are (tokens, layers).
+    for kind, doubled, predicted_steps, large, small in (
+        ("CNN", "T", 0, (2 * CNN_TOKENS, 3), (CNN_TOKENS, 3)),
+        ("CNN", "L = 3", 3 * cnn_depth, (CNN_TOKENS, 6), (CNN_TOKENS, 3)),
+        ("RNN", "T", RNN_TOKENS * rnn_depth, (2 * RNN_TOKENS, 3), (RNN_TOKENS, 3)),
+        ("RNN", f"L = 3, T = {RNN_TOKENS}", 3 * rnn_depth, (RNN_TOKENS, 6), (RNN_TOKENS, 3)),
+        ("RNN", f"L = 3, T = {long}", 3 * rnn_depth, (long, 6), (long, 3)),
     ):
-        more = traced_depth(kind, *large) - traced_depth(kind, *small)
-        name = f"{kind}: additional steps with twice {what}"
-        cases.append(Case(name, float(increase), float(more)))
+        measured_steps = traced_depth(kind, *large) - traced_depth(kind, *small)
+        name = f"{kind}: additional steps with twice {doubled}"
+        cases.append(Case(name, float(predicted_steps), float(measured_steps)))
     return cases
 
 
 def numpy_convolution(below: Array, weight: Array, threshold: Array) -> Array:
-    """Return σ(Σ over Δ of W[Δ] L[2t + Δ] - B), Δ in -1, 0, 1, with zeros beyond both ends."""
+    """Return σ(Σ over Δ of W[Δ] L[2t + Δ] - B), Δ in -1, 0, 1; σ is ReLU, zeros are padded."""
     padded = np.pad(below, ((1, 1), (0, 0)))
     outputs = []
     for start in range(0, len(below), 2):
@@ -249,9 +262,9 @@ def numpy_convolution(below: Array, weight: Array, threshold: Array) -> Array:
     return np.stack(outputs)
 
 
-def traced_depth(kind: str, time: int, layers: int) -> int:
-    """Trace the CNN or stacked RNNs; an RNN layer starts when the one below has read a token."""
-    cnn, rnn = ConvPyramidConfig(layers=layers, kernel=KERNEL), TanhConfig(layers=layers)
+def traced_depth(kind: str, time: int, layer_count: int) -> int:
+    """Return the length of the longest chain of dependent operations in the CNN or RNN."""
+    cnn, rnn = ConvPyramidConfig(layers=layer_count, kernel=KERNEL), TanhConfig(layers=layer_count)
     tokens = torch.empty(1, time, TRACED_WIDTH)
     return trace_forward(
         lambda _: Downsample(cnn, TRACED_WIDTH) if kind == "CNN" else rnn.build(TRACED_WIDTH),

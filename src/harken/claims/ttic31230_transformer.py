@@ -1,8 +1,8 @@
 """TTIC 31230 Fundamentals of Deep Learning, Transformer Problems.
 
 Parallel time is the longest chain of dependent steps. A sum of n terms takes ⌈log2 n⌉ steps, an
-inner product one more, or n if it is serial. The measured number is a trace of the library's layer
-(`cost/depth.py`).
+inner product one more, or n if it is serial. The measured number comes from tracing the library's
+layer (`cost/depth.py`).
 """
 
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ LONG = 4096
     assumption="none; U may differ from I",
 )
 def _check_concatenated_heads(setting: Setting) -> Sequence[Case]:
-    what, width = "h_out, every position and element", CONCATENATED.head_widths(WIDTH)[0]
+    name, width = "h_out, every position and element", CONCATENATED.head_widths(WIDTH)[0]
     return [
-        layers.output_case(what, CONCATENATED, setting, WIDTH),
+        layers.output_case(name, CONCATENATED, setting, WIDTH),
         Case("width of the values of each head, J / K", WIDTH / HEADS, float(width)),
     ]
 
@@ -89,29 +89,30 @@ def _check_parallel_time(setting: Setting) -> Sequence[Case]:
         ("J", BASE, (time, 2 * width, key_width), 1, width),
         ("U", BASE, (time, width, 2 * key_width), 1, key_width),
     )
-    for letter, small, large, *increase in doubled:
+    for letter, small, large, tree_increase, serial_increase in doubled:
         for serial, mode in modes:
+            increase = serial_increase if serial else tree_increase
             more = attention_depth(*large, serial=serial) - attention_depth(*small, serial=serial)
-            what = f"additional steps with twice {letter}, {mode}"
-            cases.append(Case(what, float(increase[serial]), float(more)))
-    image, what = (16 * 32, width, key_width), "steps over a map of 16 x 32"
+            name = f"additional steps with twice {letter}, {mode}"
+            cases.append(Case(name, float(increase), float(more)))
+    image, name = (16 * 32, width, key_width), "steps over a feature map of 16 x 32"
     predicted = attention_steps(*image, serial=False)
-    return [*cases, Case(what, float(predicted), float(attention_depth(*image, serial=False)))]
+    return [*cases, Case(name, float(predicted), float(attention_depth(*image, serial=False)))]
 
 
 def tree_steps(terms: int) -> int:
-    """Return the steps of a sum in which any two terms may be added at once."""
+    """Return the depth of a binary tree of additions."""
     return (terms - 1).bit_length()
 
 
 def attention_steps(time: int, width: int, key_width: int, *, serial: bool) -> int:
-    """Add projection, scores, softmax (maximum, difference, exponential, sum, quotient) and sum."""
+    """Return the steps of projection, scores, softmax (maximum, -, exp, sum, /), weighted sum."""
     projection, score = (n if serial else 1 + tree_steps(n) for n in (width, key_width))
     return projection + score + (2 * tree_steps(time) + 3) + (1 + tree_steps(time))
 
 
 def attention_depth(time: int, width: int, key_width: int, *, serial: bool) -> int:
-    """Trace the library's layer, without W_O as in the document."""
+    """Return the traced steps of the library's layer, without W_O as in the document."""
     # With 8 heads, values are never wider than keys; the fused kernel would pad the keys.
     config = MultiHeadConfig(heads=8, key_width=key_width, head_width=width // 8, out_proj=False)
     tokens, context = torch.empty(1, time, width), layers.sequence_context(time, time)

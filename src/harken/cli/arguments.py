@@ -1,4 +1,4 @@
-"""The parser of every command: short error messages, and options that several commands share."""
+"""Argument parser with short error messages, and options that several commands share."""
 
 import argparse
 import sys
@@ -11,7 +11,8 @@ from harken.cli.output import escaped
 from harken.config.spelling import nearest
 
 MAX_INTEGER = 1 << 63
-NEGATIONS = {"rewrite": "--same-words", "permute": "--same-order"}  # set a field to false
+# Options of boolean fields that are true by default; the option sets the field to false.
+NEGATIONS = {"rewrite": "--same-words", "permute": "--same-order"}
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 # Search options by their name in `SearchConfig`: type, metavar, help.
@@ -21,10 +22,10 @@ SEARCH: dict[str, tuple[type, str, str]] = {
     "max_tokens": (int, "N", "Maximum number of generated tokens"),
     "temperature": (float, "X", "Sample with this temperature instead of searching"),
     "top_k": (int, "N", "Sample from the N most probable tokens"),
-    "top_p": (float, "P", "Sample from the most probable tokens that sum to probability P"),
+    "top_p": (float, "P", "Sample from the fewest tokens with a total probability of at least P"),
     "seed": (int, "N", "Random seed for sampling"),
     "mode": (str, "MODE", "Decoding mode of a speech recognizer: ctc, attention or both"),
-    "ctc_weight": (float, "X", "Weight of CTC in the mode both"),
+    "ctc_weight": (float, "X", "Weight of CTC in mode both"),
 }
 
 
@@ -57,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, escaped(f"{self.prog}: {message}{end} See `{self.prog} --help`") + "\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse the known arguments, and store the list for `error`."""
+        """Parse the known arguments, and store all arguments for `error`."""
         self._arguments: Sequence[str] = sys.argv[1:] if args is None else args
         return super().parse_known_args(args, namespace)
 
@@ -119,7 +120,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--json", action="store_true", help="Print one JSON object")
 
     def add_fields(self, config: type, **texts: str) -> None:
-        """Add an option for each field of a config dataclass that has a help text in `texts`."""
+        """Add an option for each name in `texts`, a field of `config`, with its help text."""
         defaults = {field.name: field.default for field in fields(config)}
         for name, text in texts.items():
             option, default = NEGATIONS.get(name, flag(name)), defaults[name]
@@ -145,4 +146,11 @@ def fraction(text: str) -> float:
     """Parse a number above 0 and below 1."""
     if not 0 < (number := float(text)) < 1:
         raise argparse.ArgumentTypeError(f"expected a number above 0 and below 1, got {number}")
+    return number
+
+
+def positive(text: str) -> float:
+    """Parse a finite number above 0."""
+    if not 0 < (number := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a finite number above 0, got {number}")
     return number

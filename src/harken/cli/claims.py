@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from harken.claims.claim import ClaimResult, Setting, select_claims
 from harken.claims.experiments import Experiment, run_experiments
-from harken.cli.output import json_or_table, print_note, result_json, table
+from harken.cli.output import print_json, print_json_or_table, print_note, print_table
 from harken.errors import UserError
 from harken.files import check_writable, write_text
 from harken.report.claims_page import claims_page
@@ -14,7 +14,7 @@ from harken.run import load
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a row for each case and return 1 if a verdict differs from the recorded one."""
+    """Print a row for each case, and return 1 if a verdict is not the expected one."""
     if options.page is not None:
         check_writable(options.page)
     setting = Setting(width=options.width, seed=options.seed)
@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
         fields = ("id", "source", "statement", "formula", "expected")
         listed = [{name: getattr(claim, name) for name in fields} for claim in claims]
         rows = [(claim.id, claim.source, claim.statement) for claim in claims]
-        json_or_table(options, {"claims": listed}, fields[:3], rows, text_columns=(0, 1, 2))
+        print_json_or_table(options, {"claims": listed}, fields[:3], rows, text_columns=(0, 1, 2))
         return 0
     names = [claim.id for claim in claims]
     if options.folder is not None and "B8" not in names:
@@ -31,15 +31,16 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(problem, fix="add B8, or leave out --run")
     loaded = None if options.folder is None else load(options.folder)
     results = [claim.evaluate(setting) for claim in claims]
-    if options.page is None:
-        names = ["B8"] if loaded else []
-    experiments = run_experiments(names, setting, loaded)
+    if options.page is not None:
+        experiments = run_experiments(names, setting, loaded)  # the charts of the page
+    else:
+        experiments = run_experiments(["B8"], setting, loaded) if loaded is not None else []
     if options.json:
-        result_json(_record(results, setting, experiments))
+        print_json(_record(results, setting, experiments))
     else:
         _print(results)
         if loaded is not None:
-            _print_directions(next(result for result in experiments if result.id == "B8"))
+            _print_ranks(next(result for result in experiments if result.id == "B8"))
     if options.page is not None:
         write_text(options.page, claims_page(results, experiments, setting))
         print_note(f"page: {options.page}")
@@ -60,6 +61,7 @@ def _record(
         fields = {key: getattr(result.claim, key) for key in keys}
         claims.append({**fields, "verdict": result.verdict, "cases": cases})
     return {
+        # `x` may be a range, which JSON cannot represent.
         "experiments": [asdict(result) | {"x": list(result.x)} for result in experiments],
         "width": setting.width,
         "seed": setting.seed,
@@ -68,13 +70,13 @@ def _record(
     }
 
 
-def _print_directions(experiment: Experiment) -> None:
-    """Print the result of B8 for a run, a row for each number of directions."""
+def _print_ranks(experiment: Experiment) -> None:
+    """Print the share of attention that changes if W~ = W_Q^T W_K is truncated (claim B8)."""
     rows = [
-        (str(directions), *(f"{100 * share:.1f} %" for share in shares))
-        for directions, *shares in zip(experiment.x, *experiment.lines.values(), strict=True)
+        (str(rank), *(f"{100 * share:.1f} %" for share in shares))
+        for rank, *shares in zip(experiment.x, *experiment.lines.values(), strict=True)
     ]
-    table(("attention moved, directions kept of W~", *experiment.lines), rows)
+    print_table(("rank of W_Q^T W_K (share of attention changed)", *experiment.lines), rows)
 
 
 def _print(results: Sequence[ClaimResult]) -> None:
@@ -84,9 +86,10 @@ def _print(results: Sequence[ClaimResult]) -> None:
         expected = "" if result.as_expected else f", expected: {claim.expected}"
         rows.append((claim.id, claim.statement, "", "", "", result.verdict + expected))
         for case in result.cases:
-            figures = (f"{x:.5g}" for x in (case.predicted, case.measured, case.tolerance))
+            numbers = (case.predicted, case.measured, case.tolerance)
+            figures = (f"{number:.5g}" for number in numbers)
             rows.append(("", f"  {case.name}", *figures, "agrees" if case.agrees else "differs"))
         if claim.remark:
             rows.append(("", f"  {claim.remark}", "", "", "", ""))
     header = ("id", "statement", "predicted", "measured", "tolerance", "verdict")
-    table(header, rows, text_columns=(0, 1, 5), pipe_width=120)
+    print_table(header, rows, text_columns=(0, 1, 5), pipe_width=120)

@@ -7,7 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from harken.cli.evaluate import data_files
-from harken.cli.output import json_or_table, print_note, result_json, table, value_with_interval
+from harken.cli.output import (
+    format_estimate,
+    print_json,
+    print_json_or_table,
+    print_note,
+    print_table,
+)
 from harken.cli.search_options import with_search_options
 from harken.config import as_plain
 from harken.errors import UserError
@@ -21,7 +27,7 @@ from harken.run import RECIPE, load, require_run
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the metrics of every run, then the differences from the first."""
+    """Print the metrics of every run and the differences from the first, or a table by two keys."""
     if options.rows or options.columns or options.metric:
         _print_pivot(options)
         return
@@ -37,13 +43,13 @@ def run(options: argparse.Namespace) -> None:
         write_text(options.out, comparison.comparison_page(task, runs, rows))
         print_note(f"report: {options.out}")
     if options.json:
-        result_json(_record(task, runs, rows))
+        print_json(_record(task, runs, rows))
     else:
         _print(runs, rows)
 
 
 def _recipes(folders: Sequence[Path]) -> dict[Path, Recipe]:
-    """Read the recipes of two or more different runs of the same task."""
+    """Read the recipes; raise `UserError` if a run is given twice or the tasks differ."""
     if len(folders) < 2:
         problem = f"{folders[0]}: expected two or more runs, got one"
         raise UserError(problem, fix="name another run, or use `harken evaluate`")
@@ -52,30 +58,34 @@ def _recipes(folders: Sequence[Path]) -> dict[Path, Recipe]:
         require_run(folder)
         other = resolved.setdefault(folder.resolve(), folder)
         if other is not folder:
-            raise UserError(f"{folder}: the same run as {other}", fix="name each run once")
+            raise UserError(f"{folder}: same run as {other}", fix="name each run only once")
     recipes = {folder: load_recipe(folder / RECIPE) for folder in folders}
     expected = recipes[folders[0]].task
     for folder, recipe in recipes.items():
         if recipe.task != expected:
             problem = f"{folder}: expected a run of task {expected!r}, got {recipe.task!r}"
-            raise UserError(problem, fix=f"compare runs of the task of {folders[0]}")
+            raise UserError(problem, fix="compare runs of the same task")
     return recipes
 
 
 def _examples(
     recipes: Mapping[Path, Recipe], split: str, files: Sequence[Path]
 ) -> Iterator[tuple[str, Sequence[object]]]:
-    """Yield the examples of each run: held-out shares with other seeds are not comparable."""
+    """Yield the name and the examples of each run.
+
+    Runs of one recipe can have different dev splits: a share such as data.dev = 0.1 is drawn with
+    the seed of the run.
+    """
     for folder, recipe in recipes.items():
         task = task_of(recipe)
         examples = task.read(recipe, files) if files else task.read_splits(recipe).get(split)
-        if examples is None:  # no such split: reported when the run is evaluated
+        if examples is None:  # `_evaluate` reports that the recipe has no such split
             return
         yield str(folder), examples
 
 
 def _evaluate(options: argparse.Namespace, files: Sequence[Path]) -> list[ComparedRun]:
-    """Evaluate the runs, one at a time in memory."""
+    """Evaluate the runs, with only one model in memory at a time."""
     names = [folder.resolve().name for folder in options.folders]
     runs = []
     for folder, name in zip(options.folders, names, strict=True):
@@ -114,21 +124,26 @@ def _record(
 def _print(runs: Sequence[ComparedRun], rows: Sequence[ComparisonRow]) -> None:
     # A column per run: a task may have more metrics than fit side by side.
     figures = [
-        (metric_name(key), *(value_with_interval(run.evaluation.metrics.get(key)) for run in runs))
+        (metric_name(key), *(format_estimate(run.evaluation.metrics.get(key)) for run in runs))
         for key in comparison.metric_keys(runs)
     ]
     counts = ("n", *(str(run.evaluation.n) for run in runs))
-    table(("metric", *(run.name for run in runs)), [counts, *figures])
-    table(comparison.HEADER, [row.cells for row in rows], text_columns=(0, 1, 2, 6))
+    print_table(("metric", *(run.name for run in runs)), [counts, *figures])
+    print_table(comparison.HEADER, [row.cells for row in rows], text_columns=(0, 1, 2, 6))
 
 
 def _print_pivot(options: argparse.Namespace) -> None:
-    """Print one metric of every run on its own data, as a table by two keys of the recipes."""
+    """Print a table of one metric by two recipe keys.
+
+    Each run is evaluated on its own split, unless the options name files.
+    """
     if options.rows is None or options.columns is None:
         example = "--rows data.train --columns model.encoder.kind"
-        raise UserError("expected both --rows and --columns", fix=f"give both, such as {example}")
+        given = [f"--{name}" for name in ("rows", "columns", "metric") if getattr(options, name)]
+        problem = f"compare: expected both --rows and --columns, got {' and '.join(given)}"
+        raise UserError(problem, fix=f"give both, such as {example}")
     files, split = data_files(options), options.split or "dev"
-    runs = (
+    runs = (  # a generator, so that only one model is in memory at a time
         (str(folder), as_plain(loaded.recipe), partial(loaded.evaluate, split, files))
         for folder in options.folders
         for loaded in [with_search_options(load(folder, options.device), options)]
@@ -139,9 +154,10 @@ def _print_pivot(options: argparse.Namespace) -> None:
     columns = dict.fromkeys(cell.column for cell in cells)
     figures = {(cell.row, cell.column): cell.figure for cell in cells}
     rows = [
-        (row, *(value_with_interval(figures.get((row, column))) for column in columns))
+        (row, *(format_estimate(figures.get((row, column))) for column in columns))
         for row in dict.fromkeys(cell.row for cell in cells)
     ]
-    json_or_table(options, record, (options.rows, *columns), rows)
+    print_json_or_table(options, record, (options.rows, *columns), rows)
     if not options.json:
-        print_note(f"{metric_name(metric)}, with 95 % intervals; each run on its own data")
+        data = "the given data" if files else f"its own {split} split"
+        print_note(f"{metric_name(metric)} of each run on {data}, with 95 % intervals")

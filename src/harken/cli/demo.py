@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from harken.cli.output import print_note, result, result_json, table, value_and_interval
+from harken.cli.output import estimate_cells, print_json, print_note, print_result, print_table
 from harken.demo import run_demo
 from harken.errors import UserError
 from harken.training.progress import training_progress
@@ -12,10 +12,11 @@ from harken.training.signals import Interrupted
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train unless it is done already, and print the results."""
+    """Train the models, or resume or load those of an earlier call, and print the results."""
     folder: Path = options.folder
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder}: expected a folder, got a file", fix="choose another --run")
+        problem = f"{folder}: expected a folder, got a file"
+        raise UserError(problem, fix="choose a folder with --run")
     try:
         demo = run_demo(folder, training_progress, seed=options.seed)
     except Interrupted as stop:
@@ -23,10 +24,10 @@ def run(options: argparse.Namespace) -> int:
         return 128 + stop.number
     if options.json:
         rows = [{"name": row.name, "n": row.n, **asdict(row.metric)} for row in demo.rows]
-        result_json({"task": options.task, "rows": rows, "report": str(demo.report)})
+        print_json({"task": options.task, "rows": rows, "report": str(demo.report)})
     else:
-        result("Where was X born? Exact match on people without training questions:")
-        cells = [(row.name, str(row.n), *value_and_interval(row.metric)) for row in demo.rows]
-        table(("", "n", "exact match", "95 % interval"), cells)
-        result(f"report: {demo.report}")
+        print_result("Where was X born? Exact match on people without training questions:")
+        cells = [(row.name, str(row.n), *estimate_cells(row.metric)) for row in demo.rows]
+        print_table(("", "n", "exact match", "95 % interval"), cells)
+        print_result(f"report: {demo.report}")
     return 0

@@ -1,4 +1,4 @@
-"""`harken design`: construct, check, print and draw a designed head."""
+"""`harken design`: construct a head from a formula, check its attention and draw it."""
 
 import argparse
 from collections.abc import Mapping
@@ -7,60 +7,63 @@ from typing import Any
 import torch
 
 from harken.attention.sinusoids import Sinusoids
-from harken.cli.output import json_or_table, print_note
+from harken.cli.output import print_json_or_table, print_note
 from harken.design.band import BandPlan, band_shape
-from harken.design.content import MatchPlan, lookup_norm
+from harken.design.content import InductionPlan, lookup_norm
 from harken.design.designs import (
     Design,
-    check,
     design_band,
     design_copy,
+    design_induction,
     design_lookup,
-    design_match,
     design_shift,
+    measure_worst_query,
 )
-from harken.design.shift import MAX_LENGTH, ShiftPlan, largest_length, solve
+from harken.design.shift import MAX_LENGTH, ShiftPlan, largest_length, solve_shift
 from harken.report.canvas import check_suffix
 from harken.report.design_figure import draw_design
 
 Facts = Mapping[str, str | float | int | list[int] | None]
 TITLES = {
-    "predicted": "attention to the right keys, predicted",
-    "measured": "attention to the right keys, measured",
-    "worst_query": "at the worst query",
+    "predicted": "attention to the target keys, predicted",
+    "measured": "attention to the target keys, measured",
+    "worst_query": "query with the least measured attention",
     "half_width": "half-width of the attention",
+    "pairs_used": "(sin, cos) pairs used",
+    "pairs_zeroed": "(sin, cos) pairs with too high a frequency",
 }
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the settings of the head, its predicted and its measured attention."""
+    """Print the predicted and the measured attention of the head, and facts about its kind."""
     if options.out is not None:
         check_suffix(options.out)
-    designed, facts = DESIGNS[options.kind](options)
-    measured, worst_query = check(designed)
+    design, facts = DESIGNS[options.kind](options)
+    measured, worst_query = measure_worst_query(design)
     record: Facts = {
         "kind": options.kind,
-        "predicted": designed.predicted,
+        "predicted": design.predicted,
         "measured": measured,
         "worst_query": worst_query,
-        "sharpness": designed.sharpness,
+        "sharpness": design.sharpness,
         **facts,
     }
     if options.out is not None:
         offset = f", {options.offset} back" if options.kind in ("shift", "band") else ""
-        draw_design(designed, options.out, title=f"{options.kind}{offset}")
+        draw_design(design, options.out, title=f"{options.kind}{offset}")
         print_note(f"figure: {options.out}")
-    rows = [(TITLES.get(key, key.replace("_", " ")), _text(record[key])) for key in record]
-    json_or_table(options, record, ("quantity", "value"), rows)
+    rows = [(TITLES.get(key, key.replace("_", " ")), _format_value(record[key])) for key in record]
+    print_json_or_table(options, record, ("quantity", "value"), rows)
 
 
 def _shift(options: argparse.Namespace) -> tuple[Design, Facts]:
     plan = ShiftPlan(**_settings(options, "offset", "tolerance", "mask_kind"))
-    designed, reach = design_shift(plan), largest_length(plan)
-    return designed, {
-        "smallest_gap": solve(plan).gap,
-        "pairs_used": list(designed.pairs),
-        "largest_length_at_least" if reach == MAX_LENGTH else "largest_length": reach,
+    design, length = design_shift(plan), largest_length(plan)
+    return design, {
+        "smallest_gap": solve_shift(plan).gap,
+        "pairs_used": list(design.pairs),
+        # The search for the largest length ends at MAX_LENGTH.
+        "largest_length_at_least" if length == MAX_LENGTH else "largest_length": length,
     }
 
 
@@ -69,7 +72,7 @@ def _band(options: argparse.Namespace) -> tuple[Design, Facts]:
     shape = band_shape(plan)
     return design_band(plan), {
         "pairs_used": list(shape.pairs),
-        "pairs_zeroed": shape.zeroed,
+        "pairs_zeroed": shape.above_limit,
         "score_drop_at_half_a_band": options.sharpness * shape.drop_at_half,
         "score_drop_at_a_band": options.sharpness * shape.drop_at_band,
         "half_width": shape.half_width,
@@ -81,14 +84,14 @@ def _copy(options: argparse.Namespace) -> tuple[Design, Facts]:
 
 
 def _lookup(options: argparse.Namespace) -> tuple[Design, Facts]:
-    directions = torch.eye(4, dtype=torch.float64)
+    directions = torch.eye(4, dtype=torch.float64)  # of u_a, u_b, u_c and u_d in design/content.py
     return design_lookup(directions, options.tolerance), {"norm": lookup_norm(options.tolerance)}
 
 
-def _previous_match(options: argparse.Namespace) -> tuple[Design, Facts]:
-    plan = MatchPlan(**_settings(options, "symbols", "tolerance"))
-    first = solve(plan.first_layer)
-    return design_match(plan), {
+def _induction(options: argparse.Namespace) -> tuple[Design, Facts]:
+    plan = InductionPlan(**_settings(options, "vocabulary", "tolerance"))
+    first = solve_shift(plan.first_layer)
+    return design_induction(plan), {
         "sharpness_of_the_first_layer": first.sharpness,
         "predicted_of_the_first_layer": first.predicted,
         "pairs_used": list(first.pairs),
@@ -101,12 +104,12 @@ DESIGNS = {
     "copy": _copy,
     "average": _copy,
     "lookup": _lookup,
-    "previous-match": _previous_match,
+    "induction": _induction,
 }
 
 
 def _settings(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Return the arguments of a plan: positions, sizes, and the named options."""
+    """Return the keyword arguments of a plan: the position basis, sizes and the named options."""
     if options.position == "sinusoid":
         basis = Sinusoids(width=options.width, base=options.base, span=options.span)
     else:
@@ -116,8 +119,8 @@ def _settings(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {"basis": basis, **{key: getattr(options, key) for key in keys}}
 
 
-def _text(value: object) -> str:
-    """Format a value; a list of integers as ranges: 0-7, 9, 12-14."""
+def _format_value(value: object) -> str:
+    """Format a value; a list of integers becomes ranges such as 0-7, 9, 12-14."""
     if value is None:
         return "-"
     if not isinstance(value, list):

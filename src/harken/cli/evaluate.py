@@ -4,40 +4,47 @@ import argparse
 from pathlib import Path
 
 from harken.augment.conditions import parse_condition
-from harken.cli.output import print_metrics, print_note, result_json, table, value_with_interval
-from harken.cli.search_options import speech_only, with_search_options
+from harken.cli.output import (
+    format_estimate,
+    print_json,
+    print_metrics,
+    print_note,
+    print_table,
+)
+from harken.cli.search_options import speech_only_error, with_search_options
 from harken.errors import UserError
 from harken.pipeline import metrics_record
 from harken.run import load
+from harken.training.distributed import agree
 
 
 def run(options: argparse.Namespace) -> None:
     """Print the metrics of the clean data and of each condition."""
     files, split = data_files(options), options.split or "dev"
-    loaded = with_search_options(load(options.folder, options.device), options)
+    loaded = agree(lambda: with_search_options(load(options.folder, options.device), options))
     if options.condition and loaded.task.inputs != "sounds":
-        raise speech_only("--condition", loaded)
+        raise speech_only_error("--condition", loaded)
     for condition in options.condition:
         parse_condition(condition)
     clean = loaded.evaluate(split, files)
     if truncated := [item.truncation for item in clean.predictions if item.truncation]:
         count = f"{len(truncated)} of {clean.n} inputs"
-        print_note(f"{count} are too long for the model; the first: {truncated[0]}")
+        print_note(f"{count} are too long for the model and were truncated; first: {truncated[0]}")
     record = metrics_record(loaded, clean)
     by_condition = {name: loaded.evaluate(split, files, name) for name in options.condition}
     if options.json:
         metrics = {
             name: metrics_record(loaded, by_condition[name])["metrics"] for name in by_condition
         }
-        result_json({**record, "conditions": metrics} if by_condition else record)
+        print_json({**record, "conditions": metrics} if by_condition else record)
         return
     print_metrics(record)
     if by_condition:
         rows = [
-            (name, *(value_with_interval(evaluation.metrics[key]) for key in ("wer", "cer")))
+            (name, *(format_estimate(evaluation.metrics[key]) for key in ("wer", "cer")))
             for name, evaluation in {"clean": clean, **by_condition}.items()
         ]
-        table(("condition", "wer", "cer"), rows)
+        print_table(("condition", "wer", "cer"), rows)
 
 
 def data_files(options: argparse.Namespace) -> list[Path]:
@@ -49,5 +56,6 @@ def data_files(options: argparse.Namespace) -> list[Path]:
         return [options.data]
     if given == ["source", "target"]:
         return [options.source, options.target]
-    problem = f"expected one data set, got {' and '.join(f'--{name}' for name in given)}"
+    got = " and ".join(map("--{}".format, given))
+    problem = f"data options: expected one complete data set, got {got}"
     raise UserError(problem, fix="use --split, or --data, or --source together with --target")

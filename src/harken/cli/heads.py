@@ -1,4 +1,4 @@
-"""`harken heads`: print a table of all heads, and draw them."""
+"""`harken heads`: print a table of all heads, and draw them with --out."""
 
 import argparse
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import asdict
 from itertools import islice
 
 from harken.cli.inspected import load_for_inspection
-from harken.cli.output import json_or_table, print_note
+from harken.cli.output import print_json_or_table, print_note
 from harken.errors import UserError
 from harken.files import check_writable
 from harken.foreign import is_huggingface
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
         texts = [line.text for line in islice(read_lines(options.text), options.inputs)]
     elif is_huggingface(options.folder):
         problem = f"{options.folder}: a Hugging Face folder has no inputs of its own"
-        raise UserError(problem, fix="name a file with one text per line: --text sentences.txt")
+        raise UserError(problem, fix="pass a file with one text per line: --text sentences.txt")
     inspected = load_for_inspection(options.folder, options.device)
     if texts is None:
         assert inspected.run is not None
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     analysis = analyze_heads(inspected.model, inputs, length=options.length, seed=options.seed)
     record = {"inputs": analysis.inputs, "length": analysis.length, "notes": list(analysis.notes)}
     record["heads"] = [head.to_json() for head in analysis.heads]
-    json_or_table(options, record, *_table(analysis.heads))
+    print_json_or_table(options, record, *_table(analysis.heads))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         figure = head_sheet(analysis.heads, f"Heads of {options.folder.absolute().name}")
@@ -65,9 +65,9 @@ def _table(heads: Sequence[HeadSummary]) -> tuple[list[str], list[list[str]]]:
     rows = []
     for head in heads:
         values = asdict(head)
-        if head.prefers is False:
+        if head.prefers is False:  # the score does not depend on the offset
             values |= {"weights_offset": "any", "weights_band": "all"}
-        label = head.label + ("~" if head.exact is False else "")
+        label = head.label + ("~" if head.exact is False else "")  # explained in --help
         rows.append([label, *(_cell(values[COLUMNS[title]]) for title in titles)])
     return ["head", *titles], rows
 

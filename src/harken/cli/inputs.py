@@ -13,19 +13,19 @@ from typing import BinaryIO, NamedTuple
 from harken.errors import UserError
 from harken.formats.text import STDIN, decompressed, iter_lines, open_text, read_lines
 
-BATCH_SIZE = 256  # lines per call of the model
-FILE_BATCH_SIZE = 16  # sounds or images per call
+BATCH_SIZE = 256  # lines per call of `Run.predict`
+FILE_BATCH_SIZE = 16  # sounds or images per call of `Run.predict`
 
 
-class Unreadable(NamedTuple):
+class UnreadableFile(NamedTuple):
     """A text file that could not be read, and the error."""
 
     name: str
     error: UserError | OSError
 
 
-def line_chunks(name: str) -> Iterator[list[str] | Unreadable]:
-    """Yield batches of lines of a file or stdin, then the error if it cannot be read."""
+def line_chunks(name: str) -> Iterator[list[str] | UnreadableFile]:
+    """Yield batches of lines of a file or stdin, or the error if reading fails."""
     try:
         if name == "-":
             yield from stream_lines(_stdin())
@@ -34,11 +34,14 @@ def line_chunks(name: str) -> Iterator[list[str] | Unreadable]:
         while chunk := list(islice(lines, BATCH_SIZE)):
             yield chunk
     except (UserError, OSError) as error:
-        yield Unreadable(name, error)
+        yield UnreadableFile(name, error)
 
 
 def file_chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield batches of file names; stdin is alone, since it cannot be read twice."""
+    """Yield batches of file names.
+
+    `-` is a batch of its own: a batch that fails is read again in halves, which stdin cannot be.
+    """
     chunk: list[str] = []
     for name in names:
         if chunk and ("-" in (name, *chunk) or len(chunk) == FILE_BATCH_SIZE):
@@ -50,7 +53,8 @@ def file_chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def count_lines(path: Path) -> int:
     """Return the number of lines, 0 if the file cannot be read."""
-    with suppress(UserError, OSError), open_text(path) as file:  # reported when it is read
+    # `line_chunks` reports the error when it reads the file.
+    with suppress(UserError, OSError), open_text(path) as file:
         return sum(1 for _ in file)
     return 0
 
@@ -62,15 +66,16 @@ def _stdin() -> BinaryIO:
         number = sys.stdin.fileno()
     except io.UnsupportedOperation:
         return sys.stdin.buffer
-    # Not `sys.stdin.buffer`: Python locks it at exit and would abort if the thread still waits.
+    # Not `sys.stdin.buffer`: Python locks it at exit, and aborts if the thread of `stream_lines`
+    # is still reading.
     return open(number, "rb", closefd=False)
 
 
 def stream_lines(file: BinaryIO) -> Iterator[list[str]]:
     """Yield each line of a stream as soon as it arrives, with all others that have arrived."""
-    # Two simple queues, since a Ctrl-C inside `Queue(maxsize)` can leave its lock broken.
+    # Two simple queues, because Ctrl-C inside `Queue(maxsize)` can leave its lock broken.
     lines: SimpleQueue[str | BaseException] = SimpleQueue()
-    slots: SimpleQueue[None] = SimpleQueue()  # an item for each line that may still be queued
+    slots: SimpleQueue[None] = SimpleQueue()  # one item per line that `read` may still put
 
     def read() -> None:
         try:
@@ -83,7 +88,7 @@ def stream_lines(file: BinaryIO) -> Iterator[list[str]]:
 
     for _ in range(BATCH_SIZE):
         slots.put(None)
-    # A daemon thread, since a blocked read cannot be ended.
+    # A daemon thread, because a blocked read cannot be interrupted.
     Thread(target=read, name="stdin", daemon=True).start()
     while True:
         items = [lines.get()]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harken.cli.inspected import load_for_inspection
-from harken.cli.output import print_note, result, result_json
+from harken.cli.output import print_json, print_note, print_result
 from harken.errors import UserError
 from harken.files import replacing, write_text
 from harken.formats.text import read_lines
@@ -27,14 +27,14 @@ MAX_SLUG = 40  # characters of a file name that come from the input
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the path of each file, or one JSON object."""
+    """Write the files of each input, and print their paths or one JSON object."""
     layers = parse_patterns("layers", options.layers)
     heads = parse_patterns("heads", options.heads)
     lines = [] if options.file is None else read_lines(options.file)
     inputs = [*options.inputs, *(line.text for line in lines)]
     if not inputs:
         raise UserError(
-            "expected an input, got none",
+            "inspect: expected one or more inputs, got none",
             fix='give texts in quotes, such as "A dog runs.", or --file FILE with one per line',
         )
     inspected = load_for_inspection(options.folder, options.device)
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
         example = inspected.attention(text)
         views = [] if example is None else view_attention(inspected.model, example, layers, heads)
         if example is None or not views:
-            reason = "the input has no tokens" if example is None else "no attention ran"
+            reason = "the input has no tokens" if example is None else "no attention layer ran"
             print_note(f"{text[:60]!r}: nothing to show, because {reason}")
             records.append({"input": text, "files": [], "views": [], "reason": reason})
             continue
@@ -65,9 +65,9 @@ def run(options: argparse.Namespace) -> None:
             records.append({**record, "files": paths, "views": list(map(attention_json, views))})
         else:
             for path in paths:
-                result(path)
+                print_result(path)
     if options.json:
-        result_json({"task": inspected.kind, "inputs": records})
+        print_json({"task": inspected.kind, "inputs": records})
 
 
 def _write(
@@ -90,7 +90,7 @@ def _write(
 
 def _slug(text: str, *, is_file: bool) -> str:
     """Return a short name that any file system accepts."""
-    if is_file:
+    if is_file:  # without the suffix, but with the segment of talk.wav#t=1,2 or the row of a.npz#7
         name, mark, part = Path(text).name.partition("#")
         text = f"{Path(name).stem}{mark}{part}"
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii")

@@ -8,7 +8,7 @@ from torch import nn
 
 from harken.errors import UserError
 from harken.foreign import is_huggingface, load_huggingface
-from harken.inspection.record import has_attention
+from harken.inspection.record import has_multihead
 from harken.run import Run, load
 from harken.tasks.attention_view import AttentionExample
 
@@ -16,10 +16,10 @@ from harken.tasks.attention_view import AttentionExample
 class InspectedModel(NamedTuple):
     """A model to inspect; `run` is None for a Hugging Face folder."""
 
-    kind: str  # task, or architecture
+    kind: str  # the task of a run, or the architecture of a folder
     model: nn.Module
     attention: Callable[[str], AttentionExample | None]
-    tokenizer: Any
+    tokenizer: Any  # a `Vocabulary` or `HuggingFaceModel`, whose `token_texts` labels tokens
     run: Run | None = None
 
     @property
@@ -32,12 +32,12 @@ def load_for_inspection(folder: Path, device: Any) -> InspectedModel:
     """Load a run or a Hugging Face folder whose model has attention."""
     if is_huggingface(folder):
         loaded = load_huggingface(folder, device)
-        kind = f"{loaded.contents.model_type} of Hugging Face"
+        kind = f"Hugging Face {loaded.contents.model_type}"
         inspected = InspectedModel(kind, loaded.model, loaded.attention, loaded)
     else:
         run = load(folder, device)
         inspected = InspectedModel(run.recipe.task, run.model, run.attention, run.vocabulary, run)
-    if not has_attention(inspected.model):
+    if not has_multihead(inspected.model):
         problem = f"{folder}: the model has no attention"
         raise UserError(problem, fix="choose a model with attention, such as a Transformer")
     return inspected

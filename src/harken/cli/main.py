@@ -1,25 +1,28 @@
 """`harken COMMAND …`: run a command and turn errors into one line and an exit code.
 
-0 done    1 failed (disk full, damaged weights)    2 the input is wrong
-130 Ctrl-C    143 SIGTERM    129 SIGHUP    (saved and resumable)
+0 success    1 failure (disk full, damaged weights)    2 wrong input
+130 Ctrl-C    143 SIGTERM    129 SIGHUP    (training saves a checkpoint first)
 """
 
 import argparse
+import gc
 import os
 import re
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from harken.cli.arguments import Parser
 from harken.cli.output import print_note
 from harken.cli.parsers import inspection, laboratory, training
-from harken.errors import DataWarning, HarkenError, error_text, is_wrong_path
+from harken.errors import DataWarning, HarkenError, UserError, error_text, is_wrong_path
 from harken.version import __version__
 
-# The functions `NAME_options` of these modules add the options; their docstrings are summaries.
+# In these modules, `NAME_options` adds the options of a command, and its docstring is the summary.
 GROUPS = {
     "train and evaluate": (training, "demo new train evaluate compare predict report"),
     "inspect": (inspection, "inspect heads ablate patch align"),
@@ -27,22 +30,23 @@ GROUPS = {
     "data and machine": (laboratory, "data doctor"),
 }
 
-# Iterations that an OpenMP thread spins before it sleeps. GNU's default of 300,000 suits an idle
-# machine; on a busy one each wait lasts a time slice, ten times the work itself
-# (`benchmarks/neighbor.py`).
+DISTRIBUTED = ("train", "evaluate", "predict")  # commands that torchrun may start
+
+# Iterations that a waiting OpenMP thread spins before it sleeps. With GNU's default of 300,000, a
+# step next to a busy process can take ten times as long (`benchmarks/neighbor.py`).
 SPINS = "5000"
 OUT_OF_MEMORY = re.compile(r"out of memory|allocate memory|not enough memory")
 
 EPILOG = """quickstart:
   harken new answer texts.txt questions.tsv       write a recipe for your own files
-  harken train recipe.toml --run runs/mine        train and evaluate; Ctrl-C and --resume are safe
+  harken train recipe.toml --run runs/mine        train and evaluate; after Ctrl-C, add --resume
   echo "Where was … born?" | harken predict runs/mine
 
 `harken demo` does all of this on generated data. `harken COMMAND --help` shows the options.
 """
 
 
-def parser() -> Parser:
+def build_parser() -> Parser:
     """Build the parser of all commands."""
     lines = ["Train, evaluate and inspect attention models on your own files."]
     top = Parser(prog="harken", usage="harken COMMAND …", epilog=EPILOG)
@@ -63,7 +67,7 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    top = parser()
+    top = build_parser()
     options = top.parse_args(arguments)
     if "command" not in options:
         top.print_help(sys.stderr)
@@ -73,21 +77,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            return import_module(f"harken.cli.{options.command}").run(options) or 0
+            return _run(options)
     except HarkenError as error:
-        print_note(f"harken: {error}")
+        if not _is_printed_by_rank_0(error):
+            print_note(f"harken: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         print_note("harken: interrupted; a saved run can be resumed")
         return 130
     except BrokenPipeError:
-        # The reader of stdout has closed it, as `head` does: end without a message.
+        # The reader of stdout, such as `head`, has closed it: exit without a message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None:  # no file of the user caused it: keep the traceback
             raise
-        print_note(f"harken: {error_text(error)}")
+        if not _is_printed_by_rank_0(error):
+            print_note(f"harken: {error_text(error)}")
         return 2 if is_wrong_path(error) else 1
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
@@ -96,15 +102,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _run(options: argparse.Namespace) -> int:
+    """Run a command in this process, or together with the other processes of torchrun."""
+    command = _import_command(options.command)
+    if not _is_distributed():
+        return command.run(options) or 0
+    if options.command not in DISTRIBUTED:
+        raise UserError(
+            f"torchrun: `harken {options.command}` runs in one process (expected "
+            f"{' or '.join(DISTRIBUTED)})",
+            fix="start it without torchrun",
+        )
+    from harken.training.distributed import joined
+
+    with ExitStack() as stack:
+        if not stack.enter_context(joined()).is_main:
+            nowhere = stack.enter_context(Path(os.devnull).open("w"))
+            stack.enter_context(redirect_stdout(nowhere))
+            stack.enter_context(redirect_stderr(nowhere))
+        return command.run(options) or 0
+
+
+def _import_command(name: str) -> Any:
+    """Import a command, with PyTorch, without garbage collection.
+
+    What is imported is no garbage, and the collector would examine these objects again and again: a
+    tenth of the time of `import torch`, and more than half of that of the imports that follow.
+    """
+    if "torch" in sys.modules:  # the caller decides on its own garbage
+        return import_module(f"harken.cli.{name}")
+    gc.disable()
+    try:
+        return import_module(f"harken.cli.{name}")
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _is_distributed() -> bool:
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def _is_printed_by_rank_0(error: Exception) -> bool:
+    """Return whether this process is not rank 0 and all ranks raised the error."""
+    if not _is_distributed():
+        return False
+    from harken.training.distributed import is_reported_by_main
+
+    return is_reported_by_main(error)
+
+
 def is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
-    """Return whether an allocation failed, for which PyTorch raises RuntimeError."""
+    """Return whether an allocation failed; PyTorch then raises RuntimeError."""
     return isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
-    """Print one line for a warning about the data, and others as Python does."""
+    """Print a `DataWarning` as one line, and any other warning as Python does."""
     if issubclass(category, DataWarning):
         print_note(f"harken: warning: {message}")
     else:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from harken.measure.interval import Estimate
 
-PIPE_WIDTH = 10_000  # characters: a table in a pipe has one line per row
-MIN_TEXT_WIDTH = 12  # characters to which a column of words may shrink
-MIN_HEADER_WIDTH = 14  # characters of a header that are not wrapped
+PIPE_WIDTH = 10_000  # characters, so that a table in a pipe has one line per row
+MIN_TEXT_WIDTH = 12  # minimum width of a text column, in characters
+MIN_HEADER_WIDTH = 14  # shorter headers are not wrapped
 
 
 def print_note(text: str) -> None:
@@ -22,40 +22,40 @@ def print_note(text: str) -> None:
     sys.stderr.flush()
 
 
-def result(text: str) -> None:
+def print_result(text: str) -> None:
     """Print a line on stdout; on a terminal, with control characters escaped."""
     sys.stdout.write((escaped(text) if sys.stdout.isatty() else text) + "\n")
 
 
 def escaped(text: str) -> str:
     """Return the text with control and invisible characters as escapes such as \\x1b."""
-    from harken.report.markup import prose
+    from harken.report.markup import visible_text
 
-    return prose(text)
+    return visible_text(text)
 
 
-def result_json(record: Any) -> None:
+def print_json(record: Any) -> None:
     """Print one JSON object on stdout."""
     from harken.files import json_text
 
-    result(json_text(record, indent=1))
+    print_result(json_text(record, indent=1))
 
 
-def json_or_table(
+def print_json_or_table(
     options: argparse.Namespace,
     record: Any,
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
     text_columns: Collection[int] = (0,),
 ) -> None:
-    """Print the record with --json, else the table."""
+    """Print the record as JSON with --json, otherwise the table."""
     if options.json:
-        result_json(record)
+        print_json(record)
     else:
-        table(header, rows, text_columns=text_columns)
+        print_table(header, rows, text_columns=text_columns)
 
 
-def table(
+def print_table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,
@@ -64,8 +64,8 @@ def table(
 ) -> None:
     """Print a table on stdout; only `text_columns` wrap.
 
-    A table wider than the terminal is printed in blocks of columns that repeat the text columns on
-    the left. In a pipe, its width is `pipe_width` unless COLUMNS is set.
+    A table wider than the terminal is printed in blocks of columns. Each block repeats the columns
+    before the first column of figures. In a pipe, the width is `pipe_width` unless COLUMNS is set.
     """
     from rich import box
     from rich.console import Console
@@ -98,8 +98,8 @@ def table(
         narrow = draw(columns, max_text_width=MIN_TEXT_WIDTH)
         return Measurement.get(screen, screen.options, narrow).maximum < screen.width
 
-    figures = (column for column in range(len(header)) if column not in text_columns)
-    repeated = list(range(next(figures, 1)))
+    figure_columns = (column for column in range(len(header)) if column not in text_columns)
+    repeated = list(range(next(figure_columns, 1)))
     blocks = [[*repeated]]
     for column in range(len(repeated), len(header)):
         if len(blocks[-1]) > len(repeated) and not fits([*blocks[-1], column]):
@@ -110,7 +110,7 @@ def table(
 
 
 def print_metrics(record: Mapping[str, Any]) -> None:
-    """Print `metrics.json` as a table."""
+    """Print a record with the structure of `metrics.json` as a table."""
     from harken.measure.interval import PERCENT_UNITS, Estimate
 
     rows = []
@@ -119,30 +119,31 @@ def print_metrics(record: Mapping[str, Any]) -> None:
         if estimate.unit not in PERCENT_UNITS and estimate.unit not in title:
             title = f"{title} ({estimate.unit})"
         n = record["n"] if estimate.n is None else estimate.n
-        rows.append((title, str(n), *value_and_interval(estimate)))
-    table(("metric", "n", "value", "95 % interval"), rows)
+        rows.append((title, str(n), *estimate_cells(estimate)))
+    print_table(("metric", "n", "value", "95 % interval"), rows)
 
 
-def value_and_interval(estimate: "Estimate") -> tuple[str, str]:
-    """Return a value and its interval as texts."""
+def estimate_cells(estimate: "Estimate") -> tuple[str, str]:
+    """Return the cells of a table for a value and its interval."""
     from harken.measure.interval import format_interval, format_value
 
     return format_value(estimate.value, estimate.unit), format_interval(estimate)
 
 
-def value_with_interval(estimate: "Estimate | None") -> str:
+def format_estimate(estimate: "Estimate | None") -> str:
     """Return a value with its interval in brackets, or a dash for None."""
     if estimate is None:
         return "–"
-    value, interval = value_and_interval(estimate)
+    value, interval = estimate_cells(estimate)
     return value if estimate.value is None else f"{value} ({interval})"
 
 
 @contextmanager
 def progress_bar(title: str, count: Callable[[], int] | None) -> Iterator[Callable[[], None]]:
-    """Yield a function to call after each of `count()` items, which advances a bar on stderr.
+    """Yield a function that advances a bar on stderr; call it after each of `count()` items.
 
-    There is no bar without a `count`, if stderr is not a terminal, or if stdout is one too.
+    The bar is drawn, and `count` is called, only if stderr is a terminal, stdout is not one (there
+    the results show the progress), and `count` is not None.
     """
     if count is None or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda: None

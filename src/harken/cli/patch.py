@@ -8,34 +8,34 @@ from torch import Tensor
 
 from harken.api.inspection import patch
 from harken.cli.inspected import load_for_inspection
-from harken.cli.output import json_or_table, print_note
+from harken.cli.output import print_json_or_table, print_note
 from harken.errors import UserError
 from harken.models.gpt import GPT
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print a row for every part of the model, the largest share first."""
+    """Print a row for each part of the model, sorted by share."""
     inspected = load_for_inspection(options.folder, options.device)
     model = inspected.model
     if not isinstance(model, GPT):
         problem = f"{options.folder}: expected a GPT model, got {type(model).__name__}"
-        raise UserError(problem, fix="choose a run of task lm or answer whose model is a GPT")
+        raise UserError(problem, fix="choose a GPT of task lm or answer, or a gpt2 or llama folder")
     texts = (options.clean, options.corrupted)
     clean, corrupted = (_tokens(model, inspected.attention, text) for text in texts)
     if clean.shape != corrupted.shape:
         raise UserError(
-            f"{options.corrupted[:60]!r}: expected as many tokens as {options.clean[:60]!r} has "
-            f"({clean.shape[1]}), got {corrupted.shape[1]}",
-            fix="replace single words by others with the same number of tokens",
+            f"{options.corrupted[:60]!r}: expected {clean.shape[1]} tokens, as in "
+            f"{options.clean[:60]!r}, got {corrupted.shape[1]}",
+            fix="replace single words with words of the same number of tokens",
         )
-    result = patch(model, clean, corrupted, parts=options.what)
+    result = patch(model, clean, corrupted, parts=options.parts)
     order = result.shares.argsort(descending=True, stable=True).tolist()
     parts = [(result.parts[index], float(result.shares[index])) for index in order]
     record = {"clean": result.clean, "corrupted": result.corrupted, "metric": result.metric}
     shares = [{**part.to_json(), "share": share} for part, share in parts]
-    record |= {"what": options.what, "parts": shares}
+    record |= {"what": options.parts, "parts": shares}
     rows = [(part.label, f"{100 * share:.1f} %") for part, share in parts]
-    json_or_table(options, record, ("part", "restored"), rows)
+    print_json_or_table(options, record, ("part", "restored"), rows)
     if not options.json:
         with torch.inference_mode():
             tokens = [int(model(prompt)[0, -1].argmax()) for prompt in (clean, corrupted)]
@@ -55,5 +55,5 @@ def _tokens(model: GPT, run_model: Callable[[str], object], text: str) -> Tensor
     finally:
         hook.remove()
     if not embedded:
-        raise UserError(f"{text[:60]!r}: expected a text with tokens", fix="write some words")
+        raise UserError(f"{text[:60]!r}: expected text, got no tokens", fix="write some words")
     return embedded[0]

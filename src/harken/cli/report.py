@@ -1,8 +1,8 @@
-"""`harken report`: evaluate the dev split and write the page."""
+"""`harken report`: evaluate a run on its dev split and write the report."""
 
 import argparse
 
-from harken.cli.output import result
+from harken.cli.output import print_result
 from harken.files import write_text
 from harken.report.run_page import run_report
 from harken.run import REPORT, load
@@ -13,4 +13,4 @@ def run(options: argparse.Namespace) -> None:
     loaded = load(options.folder)
     path = options.out or options.folder / REPORT
     write_text(path, run_report(loaded, loaded.evaluate()))
-    result(str(path))
+    print_result(str(path))

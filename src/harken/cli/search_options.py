@@ -1,7 +1,7 @@
-"""Apply the search options of the command line to a run, in place of those of its recipe.
+"""Replace the search settings of a run's recipe by the options of the command line.
 
-A temperature disables the recipe's beam, and a beam its temperature. `--nbest` alone widens the
-beam; with a temperature it is the number of samples.
+`--temperature` turns off the beam of the recipe, and `--beam` turns off its temperature.
+`--nbest N` widens the beam to at least N; with a temperature, N samples are drawn.
 """
 
 import argparse
@@ -22,23 +22,27 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
     given = {name: value for name in SEARCH if (value := getattr(options, name, None)) is not None}
     nbest: int | None = getattr(options, "nbest", None)
     known = key_specs(SearchConfig if run.search is None else type(run.search))
-    limited = [] if nbest is None else [("--nbest", "beam", nbest)]
-    for option, name, value in [*limited, *((flag(name), name, given[name]) for name in given)]:
-        if name not in known:
-            raise speech_only(option, run)
+    checked = [(flag(name), name, value) for name, value in given.items()]
+    if nbest is not None:  # checked with the bounds of the key `beam`
+        checked.insert(0, ("--nbest", "beam", nbest))
+    for option, name, value in checked:
+        if name not in known:  # only speech recognizers have settings beyond `SearchConfig`
+            raise speech_only_error(option, run)
         spec = known[name]
         if names := choices(spec.types):
             require_choice(option, value, names)
         elif convert(spec.types, value) != value or not spec.is_within(value) or value == math.inf:
             problem = f"{option}: expected a number {spec.describe_bounds()}, got {value}"
-            raise UserError(problem, fix="change it")
+            raise UserError(problem, fix="choose a number in this range")
     if run.search is None:
         for option in map(flag, given):
             problem = f"{option}: task {run.recipe.task!r} does not search"
             raise UserError(problem, fix=f"leave out {option}")
         return run
+    # An option resets the settings that it excludes to the defaults of `SearchConfig`.
     excluded = (other for name in given for other in known[name].excludes)
-    changes: dict[str, Any] = {name: known[name].default_value(None) for name in excluded} | given
+    defaults = {name: known[name].default_value(defaults=None) for name in excluded}
+    changes: dict[str, Any] = defaults | given
     if nbest is not None and changes.get("temperature", run.search.temperature) is None:
         changes["beam"] = beam = given.get("beam", max(nbest, run.search.beam))
         if beam < nbest:
@@ -51,7 +55,7 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
         raise UserError(f"{flags}: {error}", fix="change these options") from None
 
 
-def speech_only(option: str, run: Run) -> UserError:
+def speech_only_error(option: str, run: Run) -> UserError:
     """Return the error for an option of speech recognizers that is used with another run."""
     problem = f"{option}: expected a speech recognizer, got a run of task {run.recipe.task!r}"
     return UserError(problem, fix=f"leave out {option}")

@@ -1,24 +1,25 @@
-"""`harken train`: train a recipe and print the metrics."""
+"""`harken train`: train a model from a recipe and print the metrics."""
 
 import argparse
 from pathlib import Path
 
-from harken.cli.output import print_metrics, print_note, result_json
+from harken.cli.output import print_json, print_metrics, print_note
 from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.run import RECIPE, REPORT, read_metrics
+from harken.training.distributed import agree
 from harken.training.signals import Interrupted
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, print the metrics, and return 0 or the code of the signal that interrupted it."""
-    keys = {"seed": options.seed, "training.runtime.device": options.device}
-    given = [f"{key}={value}" for key, value in keys.items() if value is not None]
+    """Train and print the metrics; if a signal interrupts training, return its exit code."""
+    values = {"seed": options.seed, "training.runtime.device": options.device}
+    given = [f"{key}={value}" for key, value in values.items() if value is not None]
     folder = options.folder
     if folder is None:
         inside_run = options.resume and options.recipe.name == RECIPE
         folder = options.recipe.parent if inside_run else Path("runs") / options.recipe.stem
-    recipe = load_recipe(options.recipe, [*options.sets, *given])
+    recipe = agree(lambda: load_recipe(options.recipe, [*options.sets, *given]))
     try:
         train(recipe, folder, resume=options.resume, progress=True)
     except Interrupted as stop:
@@ -27,6 +28,6 @@ def run(options: argparse.Namespace) -> int:
         else:
             print_note(f"harken: {stop} before anything was written")
         return 128 + stop.number
-    (result_json if options.json else print_metrics)(read_metrics(folder))
+    (print_json if options.json else print_metrics)(read_metrics(folder))
     print_note(f"report: {folder / REPORT}")
     return 0

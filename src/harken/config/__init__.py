@@ -3,8 +3,8 @@
     recipe = load_config(Recipe, Path("recipe.toml"), ["model.width=64"])
     assert loads(Recipe, dumps(recipe), base=Path()) == recipe
 
-`schema` reads the dataclasses, `lines` and `source` read TOML and `--set`, `build` makes the config
-from both, and `write` converts it back. Each config class is defined next to what it configures.
+`schema` reads the dataclasses, `lines` and `source` read TOML and `--set`, `build` constructs the
+config, and `write` converts it to TOML. Each config class is defined next to what it configures.
 """
 
 from collections.abc import Sequence
@@ -34,26 +34,38 @@ __all__ = [
     "bounded",
     "dumps",
     "load_config",
+    "load_tree",
     "loads",
 ]
 
 
-def load_config(kind: Any, path: Path, overrides: Sequence[str] = ()) -> Any:
-    """Load a config of a class, or of a union of classes, from a TOML file.
+def load_config(config_type: Any, path: Path, overrides: Sequence[str] = ()) -> Any:
+    """Load a config from a TOML file; `config_type` is a class or a union of classes.
 
     Paths in the file are relative to its folder, those in overrides to the working directory.
     """
-    return loads(kind, read(path), name=str(path), base=path.parent, overrides=overrides)
+    return loads(config_type, read(path), name=str(path), base=path.parent, overrides=overrides)
+
+
+def load_tree(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the unchecked values of a TOML file, changed by the overrides."""
+    source = parse(read(path), name=str(path), base=path.parent, types=(), overrides=overrides)
+    return source.tree
 
 
 def loads(
-    kind: Any, text: str, *, name: str = "<text>", base: Path, overrides: Sequence[str] = ()
+    config_type: Any,
+    text: str,
+    *,
+    name: str = "<text>",
+    base: Path,
+    overrides: Sequence[str] = (),
 ) -> Any:
-    """Load a config from a text; `name` is its name in errors, `base` the folder of its paths.
+    """Load a config from TOML text. `name` appears in errors; paths are relative to `base`.
 
-    A table with a default starts from that default, so writing a key changes only that key. A table
-    of another kind starts from the defaults of that kind.
+    A table with a default starts from that default, so writing a key changes only that key. If the
+    table changes its `kind`, it starts from the defaults of the new kind.
     """
-    types = types_of(kind)
+    types = types_of(config_type)
     source = parse(text, name=name, base=base, types=types, overrides=overrides)
     return build(types, source.tree, KeyPath(source))

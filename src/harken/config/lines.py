@@ -1,12 +1,13 @@
 """Find the line of each key of a TOML text, which tomllib does not report.
 
-The text was parsed by tomllib, so it is valid: only the ends of keys and values are searched.
+tomllib has already parsed the text, so it is valid TOML. The scanner only finds where keys and
+values end.
 """
 
 import re
 import tomllib
 
-DottedKey = tuple[str | int, ...]  # path in the parsed tree: names, and indices in arrays
+DottedKey = tuple[str | int, ...]  # path in the parsed tree: keys and array indices
 
 _BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 _KEY = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[\w\-. \t])+""", re.ASCII)
@@ -22,16 +23,16 @@ def lines_of(text: str) -> dict[DottedKey, int]:
     """Return the line (from 1) of every key, table and array item of a valid TOML text."""
     scanner = _Scanner(text)
     table: DottedKey = ()
-    while following := scanner.peek():
-        if following == "[":
-            table = scanner.header()
+    while character := scanner.peek():
+        if character == "[":
+            table = scanner.read_header()
         else:
-            scanner.pair(table)
+            scanner.read_pair(table)
     return scanner.lines
 
 
 def key_parts(dotted: str) -> list[str]:
-    """Return the names in a TOML key such as `a."b c".d`; ValueError if it is not a key."""
+    """Return the names in a TOML key such as `a."b c".d`; raise ValueError for an invalid key."""
     parts: list[str] = []
     node: object = tomllib.loads(f"{dotted} = 0")
     while isinstance(node, dict):
@@ -42,63 +43,66 @@ def key_parts(dotted: str) -> list[str]:
 
 class _Scanner:
     def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
+        self.text, self.position = text, 0
         self.lines: dict[DottedKey, int] = {}
-        self.last: dict[DottedKey, int] = {}  # index of the last item of each [[array]]
+        self.last_index: dict[DottedKey, int] = {}  # of each [[array]]
 
     @property
     def line(self) -> int:
-        return self.text.count("\n", 0, self.at) + 1
+        return self.text.count("\n", 0, self.position) + 1
 
-    def skip(self, pattern: re.Pattern[str]) -> str:
-        match = pattern.match(self.text, self.at)
-        assert match, f"tomllib accepts line {self.line}, the scanner does not"
-        self.at = match.end()
+    def consume(self, pattern: re.Pattern[str]) -> str:
+        """Advance past a match of the pattern and return its text."""
+        match = pattern.match(self.text, self.position)
+        assert match, f"line {self.line}: tomllib accepts this line, the scanner does not"
+        self.position = match.end()
         return match.group()
 
     def peek(self) -> str:
-        self.skip(_BLANK)
-        return self.text[self.at : self.at + 1]
+        """Skip blanks and comments, and return the next character; empty at the end."""
+        self.consume(_BLANK)
+        return self.text[self.position : self.position + 1]
 
-    def header(self) -> DottedKey:
-        brackets, line = 2 if self.text.startswith("[[", self.at) else 1, self.line
-        self.at += brackets
-        path = self.key(())
-        self.at += brackets
+    def read_header(self) -> DottedKey:
+        line = self.line
+        brackets = 2 if self.text.startswith("[[", self.position) else 1
+        self.position += brackets
+        path = self.read_key(())
+        self.position += brackets
         if brackets == 2:
-            self.last[path] = self.last.get(path, -1) + 1
-            path = (*path, self.last[path])
+            self.last_index[path] = self.last_index.get(path, -1) + 1
+            path = (*path, self.last_index[path])
         self.lines[path] = line  # the line of [a] replaces that of an earlier [a.b]
         return path
 
-    def key(self, path: DottedKey) -> DottedKey:
+    def read_key(self, path: DottedKey) -> DottedKey:
         line = self.line
-        for part in key_parts(self.skip(_KEY)):
-            if path in self.last:
-                path = (*path, self.last[path])
+        for part in key_parts(self.consume(_KEY)):
+            if path in self.last_index:
+                path = (*path, self.last_index[path])
             path = (*path, part)
             self.lines.setdefault(path, line)
         return path
 
-    def pair(self, table: DottedKey) -> None:
-        path = self.key(table)
-        self.at += len("=")
-        self.value(path)
+    def read_pair(self, table: DottedKey) -> None:
+        path = self.read_key(table)
+        self.position += len("=")
+        self.read_value(path)
 
-    def value(self, path: DottedKey) -> None:
+    def read_value(self, path: DottedKey) -> None:
         opening = self.peek()
         if opening not in "[{":
-            self.skip(_SCALAR)
+            self.consume(_SCALAR)
             return
-        self.at += 1
-        items = 0
-        while (following := self.peek()) not in "]}":
-            if following == ",":
-                self.at += 1
+        self.position += 1
+        index = 0
+        while (character := self.peek()) not in "]}":
+            if character == ",":
+                self.position += 1
             elif opening == "{":
-                self.pair(path)
+                self.read_pair(path)
             else:
-                self.lines[(*path, items)] = self.line
-                self.value((*path, items))
-                items += 1
-        self.at += 1
+                self.lines[(*path, index)] = self.line
+                self.read_value((*path, index))
+                index += 1
+        self.position += 1

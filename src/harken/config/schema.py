@@ -2,13 +2,13 @@
 
 import dataclasses
 import operator
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-Types = tuple[Any, ...]  # the members of a union without None
+Types = tuple[Any, ...]  # the types of a union, without None
 
 _SCALARS = {
     bool: "true or false",
@@ -17,7 +17,7 @@ _SCALARS = {
     str: "a string",
     Path: "a path",
 }
-MAX_SIZE = 2**20  # of an integer without an upper bound of its own, such as the width of a layer
+MAX_SIZE = 2**20  # default upper bound of integers, such as the width of a layer
 MAX_LAYERS = 1000
 MAX_KERNEL = 1001  # of a convolution
 MAX_STEPS = 10**9
@@ -42,9 +42,10 @@ def bounded(
 ) -> Any:
     """Return a dataclass field with bounds for its number, or for each number of its array.
 
-    `excludes` names keys that contradict this one: where this key is given, their value from an
-    earlier layer (default of the table, file, `--set`) is replaced by the default of their class.
-    Bounds are checked in recipes, not in configs that are constructed in Python.
+    `excludes` names keys that contradict this one. A recipe that sets this key resets the excluded
+    keys to the defaults of their class. Excluded keys that the recipe file also sets are reset only
+    by a `--set` of this key. Bounds are checked in recipes, not in configs that are constructed in
+    Python.
     """
     bounds = {"at_least": at_least, "at_most": at_most, "above": above, "below": below}
     given = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -61,7 +62,7 @@ class KeySpec:
     excludes: tuple[str, ...]
 
     def default_value(self, defaults: object) -> Any:
-        """Return the default from a config of defaults or from the class; MISSING if required."""
+        """Return the value in `defaults`, or else the default of the class; MISSING if required."""
         if defaults is not None:
             return getattr(defaults, self.field.name)
         if self.field.default_factory is not MISSING:
@@ -107,7 +108,7 @@ def key_specs(config_class: type) -> dict[str, KeySpec]:
 
 
 def types_of(hint: Any) -> Types:
-    """Return the members of a union without None; TypeError if recipes do not support one."""
+    """Return the types of a union without None; raise TypeError for an unsupported type."""
     members = get_args(hint) if _origin(hint) in (Union, UnionType) else (hint,)
     types = tuple(member for member in members if member is not NoneType)
     for member in types:
@@ -122,7 +123,7 @@ def types_of(hint: Any) -> Types:
 
 def config_types(types: Types) -> tuple[type, ...]:
     """Return the config classes among the types."""
-    return tuple(k for k in types if isinstance(k, type) and dataclasses.is_dataclass(k))
+    return tuple(hint for hint in types if isinstance(hint, type) and is_dataclass(hint))
 
 
 def item_types(types: Types) -> Types:
@@ -137,7 +138,7 @@ def choices(types: Types) -> tuple[str | int, ...]:
 
 @cache
 def tagged_classes(union: tuple[type, ...]) -> tuple[str, dict[str | int, type]]:
-    """Return the tag, the key that distinguishes the classes, and the class of each value."""
+    """Return the tag (the key whose value selects the class), and the class of each value."""
     for name in key_specs(union[0]):
         specs = [key_specs(cls)[name] for cls in union if name in key_specs(cls)]
         values = [choices(spec.types) for spec in specs]
@@ -150,18 +151,18 @@ def tagged_classes(union: tuple[type, ...]) -> tuple[str, dict[str | int, type]]
 def find_class(value: object, union: tuple[type, ...]) -> type | None:
     """Return the class of the union whose tag has this value."""
     by_value = tagged_classes(union)[1].items()
-    return next((cls for own, cls in by_value if _same(own, value)), None)
+    return next((cls for tag, cls in by_value if _equals(tag, value)), None)
 
 
-def _same(choice: object, value: object) -> bool:
-    return type(choice) is type(value) and choice == value  # to Python, True == 1 == 1.0
+def _equals(choice: object, value: object) -> bool:
+    return type(choice) is type(value) and choice == value  # in Python, True == 1 == 1.0
 
 
 def convert(types: Types, value: Any) -> Any:
-    """Return a TOML scalar as one of the types, MISSING if none of them accepts it."""
+    """Convert a TOML scalar to one of the types; return MISSING if none of them accepts it."""
     if type(value) is int and value.bit_length() > 64:
-        return MISSING  # too large for floats, tensors and, at some length, for printing
-    if type(value) in types or any(_same(choice, value) for choice in choices(types)):
+        return MISSING  # too large for tensors; very long integers cannot even be printed
+    if type(value) in types or any(_equals(choice, value) for choice in choices(types)):
         return value
     if type(value) is int and float in types:
         return float(value)
@@ -184,4 +185,4 @@ def describe_types(types: Types) -> str:
 
 
 def _origin(hint: Any) -> Any:
-    return get_origin(hint)  # for an unknown type, the stubs of get_origin return a ParamSpec
+    return get_origin(hint)  # mypy infers a ParamSpec for hints of type Any; this returns Any

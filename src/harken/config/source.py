@@ -1,4 +1,4 @@
-"""Parse a recipe and its `--set` overrides into one tree that knows where each value came from."""
+"""Parse a recipe and its `--set` overrides into one tree, with the origin of each value."""
 
 import codecs
 import re
@@ -18,11 +18,11 @@ from harken.config.write import absolute, toml_literal
 from harken.errors import UserError
 from harken.inputs import is_folder, read_input, short_path
 
-MAX_BYTES = 2**16  # a recipe has about 2,000
+MAX_BYTES = 2**16  # a typical recipe has 2,000
 MAX_DEPTH = 32  # of tables and arrays
 MAX_DOTS = 500  # per line: time and memory of tomllib are quadratic in the parts of a key
 MAX_KEY = 1000  # characters of the key of a `--set`
-SYNTAX_FIXES = {
+SYNTAX_FIXES = {  # by the beginning of tomllib's message
     "Invalid value": 'put text in quotes ("text"); write true and false in lower case',
     "Unescaped": "put it in single quotes, as in 'C:\\data'",
     "Cannot": "give each key and each table once",
@@ -31,11 +31,11 @@ SYNTAX_FIXES = {
 
 @dataclass(frozen=True)
 class Override:
-    """The `a.b=v` of a `--set`: as typed, and parsed."""
+    """A `--set a.b=v`."""
 
-    assignment: str
+    assignment: str  # as typed
     path: tuple[str, ...]
-    text: str
+    text: str  # of the value, as typed
     value: Any
 
     @property
@@ -45,14 +45,14 @@ class Override:
 
 @dataclass(frozen=True)
 class Source:
-    """A parsed document with its overrides applied, and the config types that it may hold."""
+    """A parsed document with its overrides applied."""
 
     name: str
     text: str
-    base: Path
-    types: Types
+    base: Path  # folder of relative paths in the document
+    types: Types  # config classes that the document may describe
     tree: dict[str, Any]
-    overrides: Mapping[DottedKey, Override]  # by the path of each value and table that one created
+    overrides: Mapping[DottedKey, Override]  # path of a value or table -> the override that set it
 
     @cached_property
     def lines(self) -> dict[DottedKey, int]:
@@ -61,56 +61,58 @@ class Source:
 
 @dataclass(frozen=True)
 class KeyPath:
-    """The path of a key, which the document may lack."""
+    """The path of a key, whether or not the document has this key."""
 
     source: Source
-    path: DottedKey = ()
+    parts: DottedKey = ()
 
     def child(self, part: str | int) -> "KeyPath":
-        return replace(self, path=(*self.path, part))
+        return replace(self, parts=(*self.parts, part))
 
     @property
     def override(self) -> Override | None:
-        """The override that created this value or a table around it."""
-        created = self.source.overrides
-        return next((created[path] for path in _ancestors(self.path) if path in created), None)
+        """The override that set this value or a table that contains it."""
+        overrides = self.source.overrides
+        paths = (parts for parts in _prefixes(self.parts) if parts in overrides)
+        return next((overrides[parts] for parts in paths), None)
 
     @property
     def where(self) -> str:
         if self.override:
             return self.override.where
         lines = self.source.lines
-        line = next((lines[path] for path in _ancestors(self.path) if path in lines), 1)
+        line = next((lines[parts] for parts in _prefixes(self.parts) if parts in lines), 1)
         return f"{self.source.name}:{line}"
 
     @property
-    def text(self) -> str | None:
-        """The text of a `--set` of exactly this key, before it was parsed as TOML."""
+    def override_text(self) -> str | None:
+        """The value of a `--set` of exactly this key, as typed."""
         override = self.override
-        return override.text if override and override.path == self.path else None
+        return override.text if override and override.path == self.parts else None
 
     @property
     def dotted(self) -> str:
-        parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
+        parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.parts)
         return "".join(parts).removeprefix(".")
 
     @property
     def header(self) -> str:
-        names = ".".join(part for part in self.path if isinstance(part, str))
-        return f"[[{names}]]" if isinstance(self.path[-1], int) else f"[{names}]"
+        names = ".".join(part for part in self.parts if isinstance(part, str))
+        return f"[[{names}]]" if isinstance(self.parts[-1], int) else f"[{names}]"
 
     @property
-    def inside(self) -> str:
-        return f"in {self.header}" if self.path else "at the top level"
+    def table_phrase(self) -> str:
+        """The table at this path as words of an error message, such as `in [model]`."""
+        return f"in {self.header}" if self.parts else "at the top level"
 
     def error(self, problem: str, fix: str) -> UserError:
         return UserError(f"{self.where}: {problem}", fix=fix)
 
     def assignment(self, value: Any) -> str:
-        """Return how to write a value for this key."""
-        if self.text is not None:
+        """Return the TOML line or the `--set` argument that assigns a value to this key."""
+        if self.override_text is not None:
             return shlex.quote(f"{self.dotted}={toml_literal(value)}")
-        key = f"{self.path[-1]} = " if isinstance(self.path[-1], str) else ""
+        key = f"{self.parts[-1]} = " if isinstance(self.parts[-1], str) else ""
         return key + toml_literal(value)
 
     def resolve(self, path: Path) -> Path:
@@ -138,14 +140,14 @@ def read(path: Path) -> str:
 def parse(text: str, *, name: str, base: Path, types: Types, overrides: Sequence[str]) -> Source:
     """Parse a text and apply the overrides from left to right."""
     tree = _parse_toml(text, name)
-    created: dict[DottedKey, Override] = {}
+    applied: dict[DottedKey, Override] = {}
     for assignment in overrides:
-        _apply(_parse_override(assignment), tree, created)
-    return Source(name=name, text=text, base=base, types=types, tree=tree, overrides=created)
+        _apply_override(_parse_override(assignment), tree, applied)
+    return Source(name=name, text=text, base=base, types=types, tree=tree, overrides=applied)
 
 
 def describe_value(value: Any) -> str:
-    """Return a parsed value for an error message."""
+    """Describe a parsed value in an error message."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -178,8 +180,10 @@ def _parse_toml(text: str, name: str) -> dict[str, Any]:
         f"{name}: tables or arrays are nested too deeply (expected at most {MAX_DEPTH} levels)",
         fix="check that this is a recipe",
     )
-    if max(line.count(".") for line in text.split("\n")) > MAX_DOTS:
-        raise too_deep
+    for number, toml_line in enumerate(text.split("\n"), start=1):
+        if (count := toml_line.count(".")) > MAX_DOTS:
+            problem = f"too many dots in a line (expected at most {MAX_DOTS}, got {count:,})"
+            raise UserError(f"{name}:{number}: {problem}", fix="check that this is a recipe")
     try:
         tree = tomllib.loads(text)
     except RecursionError as error:
@@ -194,12 +198,12 @@ def _parse_toml(text: str, name: str) -> dict[str, Any]:
             f"{name}:{line}: invalid TOML{at}: {problem[:200]}",
             fix=next(fixes, "see https://toml.io"),
         ) from error
-    level: list[Any] = [tree]
+    nodes: list[Any] = [tree]  # of one level
     for _ in range(MAX_DEPTH):
-        containers = (node for node in level if isinstance(node, dict | list))
+        containers = (node for node in nodes if isinstance(node, dict | list))
         values = (node.values() if isinstance(node, dict) else node for node in containers)
-        level = list(chain.from_iterable(values))
-    if level:
+        nodes = list(chain.from_iterable(values))
+    if nodes:
         raise too_deep
     return tree
 
@@ -218,31 +222,36 @@ def _parse_override(assignment: str) -> Override:
     return Override(assignment, path, text, toml_value(text))
 
 
-def _apply(override: Override, tree: dict[str, Any], created: dict[DottedKey, Override]) -> None:
+def _apply_override(
+    override: Override, tree: dict[str, Any], applied: dict[DottedKey, Override]
+) -> None:
+    """Change the tree; add the override to `applied` at each path that it sets."""
     *above, last = override.path
     for depth, part in enumerate(above, start=1):
         if part not in tree:
             tree[part] = {}
-            created[override.path[:depth]] = override
+            applied[override.path[:depth]] = override
         tree = tree[part]
         if not isinstance(tree, dict):
-            scalar = ".".join(override.path[:depth])
+            key = ".".join(override.path[:depth])
             raise UserError(
-                f"{override.where}: {scalar} is {describe_value(tree)}, not a table",
-                fix=f"set {scalar} as a whole",
+                f"{override.where}: {key} is {describe_value(tree)}, not a table",
+                fix=f"set {key} as a whole",
             )
     if last == "kind" and tree.get(last, override.value) != override.value:
-        # The file's keys of the old kind do not apply to the new one; those set before do.
-        start = len(above)
-        earlier = {path[start] for path in created if path[:start] == (*above,) != path}
-        for key in [key for key in tree if key not in earlier]:
+        # Keys of the old kind are dropped, except those that an earlier `--set` has set.
+        depth = len(above)
+        inside = [path for path in applied if path[:depth] == override.path[:depth]]
+        overridden = {path[depth] for path in inside if len(path) > depth}
+        for key in [key for key in tree if key not in overridden]:
             del tree[key]
     tree[last] = override.value
-    # A table set as a whole replaces what was set in it before.
-    for path in [path for path in created if path[: len(override.path)] == override.path]:
-        del created[path]
-    created[override.path] = override
+    # A value for a whole table replaces earlier overrides inside it.
+    for path in [path for path in applied if path[: len(override.path)] == override.path]:
+        del applied[path]
+    applied[override.path] = override
 
 
-def _ancestors(path: DottedKey) -> Iterable[DottedKey]:
+def _prefixes(path: DottedKey) -> Iterable[DottedKey]:
+    """Yield the path, then the paths of the tables and arrays that contain it."""
     return (path[:length] for length in range(len(path), 0, -1))

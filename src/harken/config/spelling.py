@@ -13,13 +13,13 @@ def nearest_first(word: object, options: Iterable[Any]) -> list[Any]:
 
 
 def nearest(word: object, options: Iterable[Any]) -> Any | None:
-    """Return the option that the word probably misspells."""
+    """Return the option that the word is probably a misspelling of, or None."""
     best = next(iter(nearest_first(word, options)), None)
     return best if best is not None and _similarity(word, best) >= 0.6 else None
 
 
 def require_choice(name: str, value: object, choices: Sequence[object]) -> None:
-    """Raise unless the value of an argument is one of the choices."""
+    """Raise a UserError unless the value of an argument is one of the choices."""
     if value in choices:
         return
     *others, last = map(repr, choices)

@@ -12,22 +12,22 @@ from typing import Literal
 
 Packing = Literal["none", "gz", "zip"]
 
-EXTRA_BYTES = 2**20  # allowance for the other members of an archive
+EXTRA_BYTES = 2**20  # allowance for headers and other members of an archive
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class License:
-    """The license of a corpus."""
+    """Name and URL of a license."""
 
     name: str
-    address: str
+    url: str
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A download."""
+    """One download, and the file or folder that it is stored as."""
 
-    address: str  # URL
+    url: str
     stored: str  # name of the file, or of the folder for the selected members of an archive
     sha256: str
     bytes: int  # of the stored file or folder
@@ -36,12 +36,15 @@ class Item:
 
     @property
     def download_name(self) -> str:
-        """The name of the (compressed) file on a mirror."""
+        """The name of the download on a mirror, such as `train.en.gz`."""
         return self.stored if self.packing == "none" else f"{self.stored}.{self.packing}"
 
     @property
     def max_bytes(self) -> int:
-        """The maximum size of the download, and of the decompressed files."""
+        """The limit of the download, and also of the decompressed files.
+
+        For archives, the limit is the size of the stored files plus an eighth and `EXTRA_BYTES`.
+        """
         return self.bytes if self.packing == "none" else self.bytes + self.bytes // 8 + EXTRA_BYTES
 
 
@@ -60,23 +63,23 @@ class Corpus:
         return sum(item.bytes for item in self.items)
 
 
-def _items(address: str, files: str, packing: Packing = "none") -> tuple[Item, ...]:
-    """Return an item for each line "SHA256 BYTES NAME"; `address` contains `{name}`."""
+def _items(url: str, files: str, packing: Packing = "none") -> tuple[Item, ...]:
+    """Return an item for each line "SHA256 BYTES NAME"; `url` contains `{name}`."""
     return tuple(
-        Item(address.format(name=name), name, sha256, int(size), packing)
+        Item(url.format(name=name), name, sha256, int(size), packing)
         for sha256, size, name in map(str.split, files.strip().splitlines())
     )
 
 
 _CREATIVE_COMMONS = "https://creativecommons.org/"
-CC_BY_SA = License(name="CC BY-SA 4.0", address=f"{_CREATIVE_COMMONS}licenses/by-sa/4.0/")
+CC_BY_SA = License(name="CC BY-SA 4.0", url=f"{_CREATIVE_COMMONS}licenses/by-sa/4.0/")
 
-# URLs contain a commit if possible, because branches move. Dozens of public repositories contain
-# this URL and the SHA-256 of its file.
+# URLs contain a commit if possible, because branches move. Dozens of public repositories list the
+# URL below with the same SHA-256.
 TINYSHAKESPEARE = Corpus(
     name="tinyshakespeare",
     title="plays of Shakespeare, 1.1 million characters (lm)",
-    license=License(name="public domain", address=f"{_CREATIVE_COMMONS}publicdomain/mark/1.0/"),
+    license=License(name="public domain", url=f"{_CREATIVE_COMMONS}publicdomain/mark/1.0/"),
     page="https://github.com/karpathy/char-rnn",
     items=_items(
         "https://raw.githubusercontent.com/karpathy/char-rnn/"
@@ -108,7 +111,7 @@ MULTI30K = Corpus(
     name="multi30k",
     title="Multi30k, English and German captions, 29,000 pairs (translate)",
     license=License(
-        name="research and teaching only", address="https://github.com/multi30k/dataset/issues/8"
+        name="research and teaching only", url="https://github.com/multi30k/dataset/issues/8"
     ),
     page="https://github.com/multi30k/dataset",
     items=_items(
@@ -138,8 +141,7 @@ SPOKEN_DIGITS = Corpus(
     page="https://github.com/Jakobovski/free-spoken-digit-dataset",
     items=(
         Item(
-            address="https://codeload.github.com/Jakobovski/free-spoken-digit-dataset/zip/"
-            + _DIGITS,
+            url="https://codeload.github.com/Jakobovski/free-spoken-digit-dataset/zip/" + _DIGITS,
             stored="recordings",
             sha256="1801eae019c063377d98f831d3f93574f259475df7332bb0e3d1b080fb5e6959",
             bytes=21_128_848,

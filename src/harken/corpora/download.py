@@ -1,6 +1,6 @@
 """Download a corpus of the catalog and check it.
 
-    address -> temporary file -> decompressed -> SHA-256 -> NAME
+    URL -> temporary file -> decompressed -> SHA-256 -> NAME
 
 A file gets its final name after its digest is checked. Existing files with the correct digest are
 not downloaded again. Only https is used, and http to localhost. Failed requests are repeated with
@@ -32,24 +32,25 @@ from typing import IO, Any, NamedTuple, cast
 
 from harken.corpora.catalog import Corpus, Item
 from harken.errors import Failure, UserError
-from harken.files import replacing, replacing_folder, sha256, write_errors
+from harken.files import convert_write_errors, replacing, replacing_folder, sha256
 from harken.version import __version__
 
-CHUNK = 2**16
+CHUNK = 2**16  # bytes
 MAX_MEMBERS = 20_000  # of a zip archive
-ARCHIVE_ERRORS = (  # raised for damaged archives
+ARCHIVE_ERRORS = (  # raised while an archive is unpacked
     *(ArithmeticError, EOFError, RuntimeError, ValueError, lzma.LZMAError),
     *(struct.error, zipfile.BadZipFile, zlib.error),
 )
 ANOTHER_SERVER = "try again, or use another server (command line: --from)"
 NOT_PUBLISHED = "this is not the published corpus"
+EXPECTED_URL = "expected an https URL of visible ASCII characters, without user name"
 
 
 class BadDownload(Failure):
     """The downloaded bytes are not the published corpus."""
 
 
-class Received(NamedTuple):
+class DownloadProgress(NamedTuple):
     """Progress of a download; `total` is None if the server does not report it."""
 
     file: str
@@ -57,15 +58,15 @@ class Received(NamedTuple):
     total: int | None
 
 
-class Waiting(NamedTuple):
-    """The server is busy or unreachable; the next attempt is in `seconds`."""
+class RetryScheduled(NamedTuple):
+    """An attempt failed for a `reason` that may pass; the next one starts in `seconds`."""
 
     file: str
     seconds: float
-    why: str
+    reason: str
 
 
-Event = Received | Waiting
+Event = DownloadProgress | RetryScheduled
 Callback = Callable[[Event], None]
 
 
@@ -74,44 +75,44 @@ class RetryPolicy:
     """Number of attempts, and delays in seconds."""
 
     timeout: float = 30.0  # without receiving data
-    pause: float = 1.0  # before the second attempt; doubled for each further one
-    max_pause: float = 60.0  # also if the server requests more
+    pause: float = 1.0  # before the second attempt; doubled before each further attempt
+    max_pause: float = 60.0  # even if the server requests a longer delay
     attempts: int = 5
 
 
 class _TemporaryError(Exception):
-    """A problem that another attempt may solve, after `delay` seconds if the server says so."""
+    """A problem that another attempt may solve; `delay` is the Retry-After time in seconds."""
 
-    def __init__(self, why: str, delay: float | None = None) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, delay: float | None = None) -> None:
+        super().__init__(reason)
         self.delay = delay
 
 
 def download(
     corpus: Corpus, folder: Path, *, mirror: str | None = None, retry: RetryPolicy, report: Callback
 ) -> list[Path]:
-    """Return the files of a corpus in `folder`; download the missing ones."""
-    addresses = {item: address_of(corpus, item, mirror) for item in corpus.items}
+    """Download the missing files of a corpus to `folder`; return the paths of all."""
+    urls = {item: download_url(corpus, item, mirror) for item in corpus.items}
     missing = [item for item in corpus.items if not _is_downloaded(folder / item.stored, item)]
-    with write_errors(folder):
+    with convert_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for item in missing:
             with tempfile.TemporaryFile(dir=folder) as packed:
-                fetch(addresses[item], packed, item.download_name, item.max_bytes, retry, report)
+                fetch(urls[item], packed, item.download_name, item.max_bytes, retry, report)
                 packed.seek(0)
                 _store(packed, folder / item.stored, item)
     return [folder / item.stored for item in corpus.items]
 
 
-def address_of(corpus: Corpus, item: Item, mirror: str | None) -> str:
-    """Return the address of an item, or BASE/NAME/FILE of a mirror."""
+def download_url(corpus: Corpus, item: Item, mirror: str | None) -> str:
+    """Return the URL of an item: the published one, or MIRROR/CORPUS/FILE."""
     if mirror is None:
-        return item.address
-    address = f"{mirror.rstrip('/')}/{corpus.name}/{item.download_name}"
-    if not is_safe(address):
+        return item.url
+    url = f"{mirror.rstrip('/')}/{corpus.name}/{item.download_name}"
+    if not is_safe(url):
         fix = "give one like https://HOST/FOLDER (http:// only for localhost)"
-        raise UserError(f"mirror {mirror}: expected an https address", fix=fix)
-    return address
+        raise UserError(f"mirror {mirror}: {EXPECTED_URL}", fix=fix)
+    return url
 
 
 def digest(path: Path) -> str:
@@ -125,19 +126,22 @@ def digest(path: Path) -> str:
     return lines.hexdigest()
 
 
-def is_safe(address: str) -> bool:
-    """Whether an address is plain https, or http to localhost."""
+def is_safe(url: str) -> bool:
+    """Whether a URL uses https, or http to localhost, and has visible ASCII characters only.
+
+    It must have a host and no user name; a port must be valid.
+    """
     try:
-        split = urllib.parse.urlsplit(address)
-        plain = split.port != 0 and split.username is None and not re.search(r"[^!-~]", address)
+        split = urllib.parse.urlsplit(url)
+        plain = split.port != 0 and split.username is None and not re.search(r"[^!-~]", url)
     except ValueError:  # a port that is not a number, an unmatched bracket
         return False
-    allowed = split.scheme == "https" or (split.scheme == "http" and _is_local(address))
-    return plain and allowed and bool(split.hostname)
+    is_secure = split.scheme == "https" or (split.scheme == "http" and _is_local(url))
+    return plain and is_secure and bool(split.hostname)
 
 
-def _is_local(address: str) -> bool:
-    host = urllib.parse.urlsplit(address).hostname or ""
+def _is_local(url: str) -> bool:
+    host = urllib.parse.urlsplit(url).hostname or ""
     with suppress(ValueError):  # a name
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
@@ -145,7 +149,7 @@ def _is_local(address: str) -> bool:
 
 def _is_downloaded(path: Path, item: Item) -> bool:
     if path.exists() and (actual := digest(path)) != item.sha256:
-        problem = f"{path}: has other contents (expected sha256 {item.sha256}, got {actual})"
+        problem = f"{path}: different contents (expected sha256 {item.sha256}, got {actual})"
         raise UserError(problem, fix="remove it, or choose another folder")
     return path.exists()
 
@@ -154,35 +158,35 @@ def _is_downloaded(path: Path, item: Item) -> bool:
 
 
 def fetch(
-    address: str, file: IO[bytes], name: str, max_bytes: int, retry: RetryPolicy, report: Callback
+    url: str, file: IO[bytes], name: str, max_bytes: int, retry: RetryPolicy, report: Callback
 ) -> None:
-    """Download an address into a file; `name` is the file name in events."""
-    if not is_safe(address):
-        raise Failure(f"{address}: expected https", fix="use a server that supports it")
+    """Download a URL into a file; `name` is the file name in events."""
+    if not is_safe(url):
+        raise Failure(f"{url}: {EXPECTED_URL}", fix="use a server that supports https")
     for attempt in range(1, retry.attempts + 1):
         try:
             file.seek(0)
             file.truncate()
-            _attempt(address, file, name, max_bytes, retry, report)
+            _attempt(url, file, name, max_bytes, retry, report)
             return
-        except _TemporaryError as problem:
+        except _TemporaryError as error:
             if attempt == retry.attempts:
-                message = f"{address}: no complete answer in {attempt} attempts ({problem})"
-                raise Failure(message, fix="run the same command again later") from problem
+                message = f"{url}: no complete response in {attempt} attempts ({error})"
+                raise Failure(message, fix="run the same command again later") from error
             doubled = retry.pause * 2 ** (attempt - 1)
-            pause = min(doubled if problem.delay is None else problem.delay, retry.max_pause)
-            report(Waiting(name, pause, str(problem)))
+            pause = min(doubled if error.delay is None else error.delay, retry.max_pause)
+            report(RetryScheduled(name, pause, str(error)))
             time.sleep(pause)
 
 
 def _attempt(
-    address: str, file: IO[bytes], name: str, max_bytes: int, retry: RetryPolicy, report: Callback
+    url: str, file: IO[bytes], name: str, max_bytes: int, retry: RetryPolicy, report: Callback
 ) -> None:
-    with _open(address, retry) as response:
+    with _open(url, retry) as response:
         length = response.headers.get("Content-Length", "")
         total = int(length) if length.isdecimal() else None
         count = 0
-        _check_size(total or 0, max_bytes, address)
+        _check_size(total or 0, max_bytes, url)
         while total is None or count < total:
             try:
                 data = response.read1(CHUNK)
@@ -191,26 +195,26 @@ def _attempt(
             if not data:
                 break
             count += len(data)
-            _check_size(count, max_bytes, address)
+            _check_size(count, max_bytes, url)
             file.write(data)
-            report(Received(name, count, total))
+            report(DownloadProgress(name, count, total))
     if total is not None and count < total:
         raise _TemporaryError(f"connection closed after {count:,} of {total:,} bytes")
     file.flush()
 
 
-def _check_size(count: int, max_bytes: int, address: str) -> None:
+def _check_size(count: int, max_bytes: int, url: str) -> None:
     if count > max_bytes:
         sizes = f"expected at most {max_bytes:,} bytes, got {count:,} or more"
-        raise BadDownload(f"{address}: {NOT_PUBLISHED} ({sizes})", fix=ANOTHER_SERVER)
+        raise BadDownload(f"{url}: {NOT_PUBLISHED} ({sizes})", fix=ANOTHER_SERVER)
 
 
-def _open(address: str, retry: RetryPolicy) -> http.client.HTTPResponse:
+def _open(url: str, retry: RetryPolicy) -> http.client.HTTPResponse:
     headers = {"User-Agent": f"harken/{__version__}", "Accept-Encoding": "identity"}
     handlers: list[urllib.request.BaseHandler] = [_HttpsRedirects()]
-    if _is_local(address):
+    if _is_local(url):
         handlers.append(urllib.request.ProxyHandler({}))
-    request = urllib.request.Request(address, headers=headers)
+    request = urllib.request.Request(url, headers=headers)
     try:
         opener = urllib.request.build_opener(*handlers)
         response: http.client.HTTPResponse = opener.open(request, timeout=retry.timeout)
@@ -220,20 +224,20 @@ def _open(address: str, retry: RetryPolicy) -> http.client.HTTPResponse:
             after = error.headers.get("Retry-After", "").strip()
             seconds = float(after) if after.isdecimal() else None
             raise _TemporaryError(
-                f"the server answers {error.code} {error.reason}", seconds
+                f"the server returned {error.code} {error.reason}", seconds
             ) from error
-        message = f"{address}: expected the file, got {error.code} {error.reason}"
-        raise Failure(message, fix=f"check the address; {ANOTHER_SERVER}") from error
+        message = f"{url}: expected the file, got {error.code} {error.reason}"
+        raise Failure(message, fix=f"check the URL; {ANOTHER_SERVER}") from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
-            message = f"{address}: the certificate is not valid ({reason.verify_message})"
+            message = f"{url}: the certificate is not valid ({reason.verify_message})"
             fix = "check the clock and the certificates of this machine"
             raise Failure(message, fix=fix) from error
         raise _TemporaryError(_reason(error)) from error
     if response.status != 200:
         response.close()
-        raise Failure(f"{address}: expected the file, got {response.status}", fix=ANOTHER_SERVER)
+        raise Failure(f"{url}: expected the file, got {response.status}", fix=ANOTHER_SERVER)
     return response
 
 
@@ -241,9 +245,9 @@ class _HttpsRedirects(urllib.request.HTTPRedirectHandler):
     """Follow redirections to https only."""
 
     def redirect_request(self, *arguments: Any) -> urllib.request.Request | None:
-        request, address = arguments[0], arguments[-1]
-        if urllib.parse.urlsplit(address).scheme != "https":
-            message = f"{request.full_url}: expected a redirection to https, got {address}"
+        request, url = arguments[0], arguments[-1]
+        if urllib.parse.urlsplit(url).scheme != "https":
+            message = f"{request.full_url}: expected a redirection to https, got {url}"
             raise Failure(message, fix=ANOTHER_SERVER)
         return super().redirect_request(*arguments)
 
@@ -252,7 +256,7 @@ def _reason(error: Exception) -> str:
     reason = getattr(error, "reason", error)
     if isinstance(reason, TimeoutError):
         return "timeout"
-    return f"no connection ({getattr(reason, 'strerror', None) or reason})"
+    return f"connection failed ({getattr(reason, 'strerror', None) or reason})"
 
 
 # --- archives
@@ -272,31 +276,33 @@ def _store(packed: IO[bytes], path: Path, item: Item) -> None:
                 _copy(source, unfinished, item.max_bytes)
                 _check_digest(unfinished, path, item)
     except ARCHIVE_ERRORS as error:
-        raise BadDownload(f"{path}: damaged archive ({error})", fix=ANOTHER_SERVER) from error
+        raise BadDownload(f"{path}: cannot unpack it ({error})", fix=ANOTHER_SERVER) from error
 
 
 def _unzip(packed: IO[bytes], folder: Path, item: Item) -> None:
     """Write the members that match FOLDER/PATTERN into one folder."""
-    pattern, remaining = PurePosixPath(item.members), item.max_bytes
+    pattern, total = PurePosixPath(item.members), 0
     with zipfile.ZipFile(packed) as archive:
         members = archive.infolist()
         if len(members) > MAX_MEMBERS:
-            raise ValueError(f"{len(members)} files")
+            raise ValueError(f"{len(members):,} files, more than {MAX_MEMBERS:,}")
         for member in members:
             path = PurePosixPath(member.filename)
             if path.parent != pattern.parent or not fnmatchcase(path.name, pattern.name):
                 continue
             if re.search(r"[\\:\0]", path.name) or (folder / path.name).exists():
-                raise ValueError(f"unsafe or repeated file name {member.filename[:60]!r}")
+                raise ValueError(f"an unsafe or repeated file name {member.filename[:60]!r}")
             if member.flag_bits & 1:
                 raise ValueError("an encrypted file")
             with archive.open(member) as source:
-                remaining -= _copy(source, folder / path.name, remaining)
+                total = _copy(source, folder / path.name, item.max_bytes, total)
 
 
-def _copy(source: IO[bytes], path: Path, max_bytes: int) -> int:
-    """Write a stream to a file and return its size; ValueError if it is larger or damaged."""
-    count = 0
+def _copy(source: IO[bytes], path: Path, max_bytes: int, count: int = 0) -> int:
+    """Write a stream to a file; return `count` plus the size of the stream.
+
+    Raises ValueError if this sum is more than `max_bytes` or the stream is damaged.
+    """
     with path.open("wb") as file:
         while True:
             try:
@@ -307,7 +313,7 @@ def _copy(source: IO[bytes], path: Path, max_bytes: int) -> int:
                 return count
             count += len(data)
             if count > max_bytes:
-                raise ValueError(f"more than {max_bytes:,} bytes")
+                raise ValueError(f"more than {max_bytes:,} decompressed bytes")
             file.write(data)
 
 

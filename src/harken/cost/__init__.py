@@ -1,4 +1,4 @@
-"""Cost of a training step: operations, memory, depth and time, without computing it.
+"""Cost of a training step: operations, memory and depth from a trace, and time from its kernels.
 
 `harken.cost` is both this package and a function: `harken.cost(module, *inputs)` is `step.cost`.
 """

@@ -1,7 +1,9 @@
 """Find the length from which one kind of language model costs less than another.
 
-LSTM, CNN and Transformer have the same width, layers and vocabulary. Operations and depth are
-formulas in T; the time of a training step is interpolated between a few lengths on log-log axes.
+The RNN (an LSTM), the CNN and the Transformer have the same width, layers and vocabulary. The
+operations and the depth (longest chain of dependent operations) of the forward pass are formulas in
+T. The time of forward and backward pass is predicted at `TIMED_LENGTHS`; between and beyond them it
+is interpolated and extrapolated on log-log axes.
 """
 
 import math
@@ -20,32 +22,33 @@ from harken.layers.convolution import CausalConvolutionConfig
 from harken.layers.recurrent import LSTMConfig
 from harken.models.gpt import GPTConfig
 from harken.models.recurrent_lm import ConvLMConfig, LanguageModelConfig, RecurrentLMConfig
-from harken.tasks.lm import random_text
+from harken.tasks.lm import random_lm_batch
 
 MAX_LENGTH = 1 << 17
-LENGTHS = (4, 8, 16, 32)  # traced lengths; the last one checks the formulas
+LENGTHS = (4, 8, 16, 32)  # traced lengths; the last one only checks the formulas
 TOKENS = 2048  # per timed step
 TIMED_LENGTHS = (16, 128, 1024)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BreakEven:
-    """The first length at which `one` needs less than `other`; None if it never does."""
+    """The first length at which `kind` costs less than `baseline`; None if above `MAX_LENGTH`."""
 
     measure: str  # operations, depth or time
-    one: str
-    other: str
+    kind: str
+    baseline: str
     length: int | None
 
 
+# (kind, baseline), where `kind` is expected to cost less in long texts
 PAIRS = (("RNN", "Transformer"), ("CNN", "Transformer"), ("CNN", "RNN"))
-DEPTH_PAIRS = (("Transformer", "RNN"), *PAIRS[1:])  # (lower, higher) depth at long lengths
+DEPTH_PAIRS = (("Transformer", "RNN"), *PAIRS[1:])
 
-MeasureFunction = Callable[[str, int], float]  # of the kind of model and the length
+MeasureFunction = Callable[[str, int], float]  # (kind of model, length) -> cost
 
 
 def compare_costs(width: int, layers: int, vocabulary: int, *, timed: bool) -> list[BreakEven]:
-    """Compare operations and depth of the forward pass and, if `timed`, the time of training."""
+    """Compare operations and depth and, if `timed`, the time of forward and backward pass."""
     configs = model_configs(width, layers)
     formulas = {kind: fit_costs(config, vocabulary) for kind, config in configs.items()}
     measures: dict[str, MeasureFunction] = {
@@ -56,21 +59,21 @@ def compare_costs(width: int, layers: int, vocabulary: int, *, timed: bool) -> l
         tables = {kind: seconds_per_token(config, vocabulary) for kind, config in configs.items()}
         measures["time"] = lambda kind, length: interpolate_log(tables[kind], length)
     return [
-        find_break_even(measure, winner, loser, function)
+        find_break_even(measure, kind, baseline, function)
         for measure, function in measures.items()
-        for winner, loser in (DEPTH_PAIRS if measure == "depth" else PAIRS)
+        for kind, baseline in (DEPTH_PAIRS if measure == "depth" else PAIRS)
     ]
 
 
-def find_break_even(measure: str, winner: str, loser: str, function: MeasureFunction) -> BreakEven:
-    """Find the first length at which `winner` costs less, assuming it does at all longer ones."""
+def find_break_even(measure: str, kind: str, baseline: str, function: MeasureFunction) -> BreakEven:
+    """Find the length by bisection, which assumes that `kind` also costs less above this length."""
 
     def is_less(length: int) -> bool:
-        return function(winner, length) < function(loser, length)
+        return function(kind, length) < function(baseline, length)
 
     length = 1 + bisect_left(range(1, MAX_LENGTH + 1), True, key=is_less)
     first = length if length <= MAX_LENGTH else None
-    return BreakEven(measure=measure, one=winner, other=loser, length=first)
+    return BreakEven(measure=measure, kind=kind, baseline=baseline, length=first)
 
 
 def model_configs(width: int, layers: int) -> dict[str, LanguageModelConfig]:
@@ -93,7 +96,7 @@ def fit_costs(config: LanguageModelConfig, vocabulary: int) -> tuple[Formula, Fo
 
     @cache
     def trace(length: int) -> Cost:
-        batch = random_text(1, length, vocabulary)
+        batch = random_lm_batch(1, length, vocabulary)
         return trace_forward(
             lambda _: config.build(vocabulary, 0), lambda model: batch.loss(model, CPU)
         )
@@ -111,7 +114,7 @@ def seconds_per_token(config: LanguageModelConfig, vocabulary: int) -> list[tupl
     """Return predicted seconds per token of forward and backward pass, by sequence length."""
 
     def seconds(length: int) -> float:
-        kernels, batch = KernelCounter(), random_text(TOKENS // length, length, vocabulary)
+        kernels, batch = KernelCounter(), random_lm_batch(TOKENS // length, length, vocabulary)
         trace_step(
             lambda _: config.build(vocabulary, 0),
             lambda model: batch.loss(model, CPU),
@@ -125,8 +128,8 @@ def seconds_per_token(config: LanguageModelConfig, vocabulary: int) -> list[tupl
 def interpolate_log(table: Sequence[tuple[int, float]], length: int) -> float:
     """Interpolate linearly on log-log axes; the outer segments also extrapolate."""
     segments = list(pairwise(table))
-    (left, first), (right, second) = next(
+    (left, left_value), (right, right_value) = next(
         (segment for segment in segments if length <= segment[1][0]), segments[-1]
     )
-    slope = math.log(second / first) / math.log(right / left)
-    return first * math.exp(slope * math.log(length / left))
+    slope = math.log(right_value / left_value) / math.log(right / left)
+    return left_value * math.exp(slope * math.log(length / left))

@@ -6,9 +6,9 @@
     softmax, layer norm                two sums and 3 or 5 elementwise steps
     copies, views, integers, masks     0 steps
 
-Times are stored per tensor, or per element after a recurrence, because stacked recurrent layers
-overlap: the second layer starts when the first has read its first token. The weighted sum of
-attention is always added in pairs.
+The time of a tensor is the number of steps until it is ready. It is stored per tensor, or per
+element after a recurrence, because stacked recurrent layers overlap: the second layer starts when
+the first has read its first token. The weighted sum of attention is always added in pairs.
 """
 
 import functools
@@ -24,11 +24,11 @@ from harken.cost.trace import Call, is_float, packets, tensors_in
 
 aten = torch.ops.aten
 
-Time = int | Tensor  # of a whole tensor, or of each element, with constant axes expanded
+Time = int | Tensor  # of a tensor, or of each element; constant axes have stride 0
 
 
 class TensorState(NamedTuple):
-    """When a tensor is ready, and whether it holds the weights of a softmax."""
+    """The time of a tensor, and whether it holds the weights of a softmax."""
 
     time: Time
     is_weights: bool = False
@@ -49,13 +49,13 @@ CELL_STEPS = 6  # elementwise steps of an LSTM cell
 
 
 class Depth:
-    """An observer that computes when each tensor is ready; inner products may be serial."""
+    """An observer that computes the time of each tensor, with parallel or serial inner products."""
 
     def __init__(self, *, serial: bool = False) -> None:
         self.serial = serial
         self.total = 0
         self._states: Any = WeakTensorKeyDictionary()
-        self._written: Any = WeakIdKeyDictionary()  # storage -> writes to a part of it
+        self._written: Any = WeakIdKeyDictionary()  # storage -> (first, end, time) of each write
 
     def observe(self, call: Call) -> None:
         packet, inputs, count = call.operator.overloadpacket, call.inputs, len(call.outputs)
@@ -70,17 +70,17 @@ class Depth:
         elif call.operator.is_view or packet in MOVES or packet in IN_PLACE_VIEWS:
             times, is_weights = self._move_times(call, states, start), has_weights
         elif packet in WRITES:
-            written = self._written.setdefault(call.args[0].untyped_storage(), [])
-            written.append((*extent(call.args[0]), start))
+            writes = self._written.setdefault(call.args[0].untyped_storage(), [])
+            writes.append((*extent(call.args[0]), start))
             times = [start]
         elif packet in RULES:
             time, shape = RULES[packet](self, call), call.outputs[0].shape
-            whole = latest_time([time])
-            times = [time if output.shape == shape else whole for output in call.outputs]
+            latest = latest_time([time])
+            times = [time if output.shape == shape else latest for output in call.outputs]
         elif torch.Tag.pointwise in call.operator.tags:
             time = add_steps([state.time for state in states], 1, call.outputs[0].shape)
             times, is_weights = [time] * count, has_weights
-        else:
+        else:  # any other operation counts as one sum
             terms = max(tensor.numel() for tensor in inputs) / max(1, call.outputs[0].numel())
             times = [start + max(1, sum_steps(math.ceil(terms)))] * count
         for output, time in zip(call.outputs, times, strict=True):
@@ -92,9 +92,9 @@ class Depth:
         if not len(self._written) or tensor.untyped_storage() not in self._written:
             return state
         low, high = extent(tensor)
-        parts = self._written[tensor.untyped_storage()]
-        written = [time for start, end, time in parts if start < high and low < end]
-        return state._replace(time=latest_time([state.time, *written])) if written else state
+        writes = self._written[tensor.untyped_storage()]
+        times = [time for first, end, time in writes if first < high and low < end]
+        return state._replace(time=latest_time([state.time, *times])) if times else state
 
     def time(self, tensor: Tensor) -> Time:
         return self._state(tensor).time
@@ -109,7 +109,7 @@ class Depth:
         return terms if self.serial and not weighted else 1 + sum_steps(terms)
 
     def _move_times(self, call: Call, states: Sequence[TensorState], start: int) -> Sequence[Time]:
-        """Apply a copy or view to the times of the elements; `start` is the latest of them."""
+        """Apply a copy or view to the times of the elements; `start` is the latest of all."""
         packet, (data, *arguments) = call.operator.overloadpacket, call.args
         is_list = isinstance(data, list | tuple)
         tensors = data if is_list else [data]
@@ -126,13 +126,15 @@ class Depth:
             moved = expanded[0].reshape(call.outputs[0].shape)
         else:
             moved = call.operator(expanded if is_list else expanded[0], *arguments, **call.kwargs)
-        first = self.latest(*tensors_in(arguments))
-        parts = tensors_in(moved)
-        return [add_steps([compress_times(part)], 0, part.shape, at_least=first) for part in parts]
+        ready = self.latest(*tensors_in(arguments))  # such as indices
+        return [
+            add_steps([compress_times(output)], 0, output.shape, at_least=ready)
+            for output in tensors_in(moved)
+        ]
 
 
 def extent(tensor: Tensor) -> tuple[int, int]:
-    """Return start and end of the range of the storage that a tensor covers."""
+    """Return first and end of the range of the storage that a tensor covers."""
     low = int(tensor.storage_offset())
     spans = zip(tensor.shape, tensor.stride(), strict=True)
     return low, low + 1 + sum((size - 1) * stride for size, stride in spans)
@@ -144,7 +146,7 @@ def sum_steps(terms: int) -> int:
 
 
 def latest_time(times: Iterable[Time]) -> int:
-    """Return the time at which everything is ready."""
+    """Return the maximum of times, over all elements."""
     return max((time if isinstance(time, int) else int(time.max()) for time in times), default=0)
 
 
@@ -206,9 +208,9 @@ def _convolution(depth: Depth, call: Call) -> Time:
 def _attention(depth: Depth, call: Call) -> Time:
     """Scores, softmax and weighted sum in one kernel."""
     queries, keys, values = call.args[:3]
-    mask, key_sum = call.kwargs.get("attn_mask"), sum_steps(keys.shape[-2])
-    scores, softmax = depth.inner_steps(queries.shape[-1]), 3 + 2 * key_sum
-    steps = scores + int(mask is not None) + softmax + 1 + key_sum
+    mask, sum_keys = call.kwargs.get("attn_mask"), sum_steps(keys.shape[-2])
+    scores, softmax = depth.inner_steps(queries.shape[-1]), 3 + 2 * sum_keys
+    steps = scores + int(mask is not None) + softmax + 1 + sum_keys
     start = depth.latest(keys, values, *tensors_in(mask))
     times = [max_over(depth.time(queries), [-1])]
     return add_steps(times, steps, call.outputs[0].shape, at_least=start)
@@ -233,17 +235,17 @@ def _reduction(depth: Depth, call: Call) -> Time:
 
 
 def _lstm(depth: Depth, call: Call) -> Time:
-    """oneDNN's LSTM layer on T B J: only the product with the state waits for the last step."""
+    """oneDNN's LSTM layer on T B J: the product with the input does not wait for the state."""
     values, input_weight, state_weight = call.args[:3]
     reverse, length = call.args[7], values.shape[0]
     input_times = expand_time(depth.time(values), values.shape).amax((1, 2)).tolist()
     input_steps = depth.inner_steps(input_weight.shape[1]) + 1
     state_steps = depth.inner_steps(state_weight.shape[1])
-    state, states = depth.latest(*tensors_in(call.args[1:])), []
-    for time in reversed(input_times) if reverse else input_times:
-        state = max(state + state_steps, time + input_steps) + CELL_STEPS
-        states.append(state)
-    ordered = torch.tensor(states[::-1] if reverse else states)
+    state_time, times = depth.latest(*tensors_in(call.args[1:])), []
+    for input_time in reversed(input_times) if reverse else input_times:
+        state_time = max(state_time + state_steps, input_time + input_steps) + CELL_STEPS
+        times.append(state_time)
+    ordered = torch.tensor(times[::-1] if reverse else times)
     return ordered.view(length, 1, 1).expand(call.outputs[0].shape)
 
 
@@ -259,7 +261,7 @@ RULES: dict[Any, Callable[[Depth, Call], Time]] = {
     aten.native_layer_norm: _normalization,
     aten._fused_rms_norm: _normalization,
     aten.mkldnn_rnn_layer: _lstm,
-    # The forward variables of a frame take three steps after those of the last frame.
+    # The forward variables of a frame take three steps after those of the previous frame.
     aten._ctc_loss: lambda depth, call: depth.latest(call.args[0]) + 3 * call.args[0].shape[0],
     aten.embedding: lambda depth, call: depth.latest(*call.inputs) + 1,
     aten.sum: _reduction,

@@ -1,9 +1,10 @@
-"""Formulas of counts in the sizes of a model, determined exactly from a few traces.
+"""Fit formulas for counts, such as operations and bytes, from traces of a model at a few sizes.
 
-A count is a sum of products of the sizes, such as 2 B T J². The depth is a sum of products of sizes
-and of logarithms, such as 3 L log₂ T. `fit_formulas` interpolates on a sparse grid (Smolyak 1963)
-in rational arithmetic, and refines it only where the last trace changed the formula. One more
-trace, in which all sizes differ, checks the result. A count that is not such a sum has no formula.
+A count is a sum of products of the sizes, such as 2 B T J². The depth, the longest chain of
+dependent operations, also has rounded-up logarithms, such as 3 L ⌈log₂ T⌉. `fit_formulas`
+interpolates on a sparse grid (Smolyak 1963) in rational arithmetic, and refines it only where a
+trace changed the formula. One more trace, in which all sizes are new, checks the result. A count
+that is not such a sum has no formula.
 """
 
 import functools
@@ -40,7 +41,6 @@ class Formula:
     terms: Mapping[Product, Fraction]
 
     def value(self, sizes: Mapping[str, int]) -> Fraction:
-        """Return the number at given sizes."""
         values = (
             coefficient * math.prod(factor.value(sizes[letter]) for letter, factor in product)
             for product, coefficient in self.terms.items()
@@ -77,7 +77,7 @@ class Formula:
         largest = [
             product
             for product in products
-            if not any(grows_less(product, other) for other in products - {product})
+            if not any(grows_no_faster(product, other) for other in products - {product})
         ]
         # In O(), the base of the logarithm does not matter.
         texts = [product_text(product).replace("log₂", "ln") for product in largest]
@@ -98,7 +98,7 @@ def term_text(product: Product, coefficient: Fraction) -> str:
     return f"{factor}{product_text(product)}" + (f"/{divisor}" if divisor != 1 else "")
 
 
-def grows_less(small: Product, large: Product) -> bool:
+def grows_no_faster(small: Product, large: Product) -> bool:
     """Return whether no letter has a larger factor in the first product."""
     factors = dict(large)
     return all(factor <= factors.get(letter, CONSTANT) for letter, factor in small)
@@ -112,7 +112,7 @@ class Axis(NamedTuple):
     factors: Sequence[Factor] = POWERS
 
     def basis(self) -> list[Formula]:
-        """Return sums of the factors: number i is 1 at node i and 0 at earlier nodes."""
+        """Return one formula per factor; formula i is 1 at node i and 0 at earlier nodes."""
         basis: list[Formula] = []
         for factor, node in zip(self.factors, self.nodes[:-1], strict=False):
             product = () if factor == CONSTANT else ((self.letter, factor),)
@@ -133,29 +133,33 @@ def fit_formulas(
     axes: Sequence[Axis],
     leading: Collection[str],
 ) -> dict[str, Formula | None]:
-    """Return formulas of all counts; only the `leading` ones decide where the grid is refined."""
+    """Return formulas by name of a count, None if the check fails.
+
+    Only the counts named in `leading` decide where the grid is refined.
+    """
     bases = [axis.basis() for axis in axes]
     formulas: dict[str, Formula] = {}
     changing: set[tuple[int, ...]] = set()  # grid points that changed a leading formula
     points = [(0,) * len(axes)]
-    for point in points:  # which grows
+    for point in points:  # the loop appends to `points`
         sizes = {axis.letter: axis.nodes[i] for axis, i in zip(axes, point, strict=True)}
-        parts = (basis[i] for basis, i in zip(bases, point, strict=True))
-        function = functools.reduce(Formula.times, parts, ONE)  # 1 here and 0 at all earlier points
+        factors = (basis[i] for basis, i in zip(bases, point, strict=True))
+        product = functools.reduce(Formula.times, factors, ONE)  # 1 here, 0 at all earlier points
         for name, number in count(sizes).items():
             formula = formulas.get(name, ZERO)
             surplus = number - formula.value(sizes)
-            formulas[name] = formula.plus(function, surplus)
+            formulas[name] = formula.plus(product, surplus)
             if surplus and name in leading:
                 changing.add(point)
-        for following in neighbors(point, 1) if point in changing else ():
-            fits = all(i < len(basis) for i, basis in zip(following, bases, strict=True))
-            if fits and following not in points and changing.issuperset(neighbors(following, -1)):
-                points.append(following)
-    check = {axis.letter: axis.nodes[-1] for axis in axes}
-    expected = count(check)
+        for neighbor in neighbors(point, 1) if point in changing else ():
+            is_inside = all(i < len(basis) for i, basis in zip(neighbor, bases, strict=True))
+            is_refined = changing.issuperset(neighbors(neighbor, -1))
+            if is_inside and is_refined and neighbor not in points:
+                points.append(neighbor)
+    check_sizes = {axis.letter: axis.nodes[-1] for axis in axes}
+    expected = count(check_sizes)
     return {
-        name: formula if formula.value(check) == expected[name] else None
+        name: formula if formula.value(check_sizes) == expected[name] else None
         for name, formula in formulas.items()
     }
 

@@ -43,7 +43,7 @@ class AllocatedMemory:
 class Footprint(NamedTuple):
     """Bytes in addition to those allocated before the step."""
 
-    kept: int  # after the forward pass
+    saved_bytes: int  # after the forward pass
     peak: int  # maximum
 
 
@@ -52,13 +52,13 @@ def footprint(forward: Callable[[], Tensor]) -> Footprint:
     losses: list[Tensor] = []
     forward_bytes = allocated_bytes(lambda: losses.append(forward()))
     backward_bytes = allocated_bytes(lambda: losses[0].backward())  # type: ignore[no-untyped-call]
-    kept = forward_bytes[-1]
-    return Footprint(kept=kept, peak=max(*forward_bytes, kept + max(backward_bytes)))
+    saved = forward_bytes[-1]
+    return Footprint(saved_bytes=saved, peak=max(*forward_bytes, saved + max(backward_bytes)))
 
 
 def allocated_bytes(work: Callable[[], object]) -> list[int]:
-    """Return the allocated bytes after each allocation and release of PyTorch's allocator."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it logs its start and stop
+    """Return the bytes allocated since the start of `work`, after each allocation and release."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs its start
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         work()
     profiler: Any = profiled.profiler

@@ -37,7 +37,7 @@ def flops(call: Call) -> int:
 
 def traffic(call: Call) -> int:
     """Count bytes read and written."""
-    if is_view(call):
+    if has_no_traffic(call):
         return 0
     if call.operator.overloadpacket in LOOKUPS:  # reads as much of the table as it writes
         return sum(map(byte_size, (*call.outputs, *call.outputs, *call.inputs[1:])))
@@ -49,18 +49,18 @@ def traffic(call: Call) -> int:
 
 
 def is_written(argument: Any) -> bool:
-    """Return whether an operation changes an argument; fused optimizers only scale gradients."""
-    alias = argument.alias_info
+    """Return whether an operation changes an argument."""
+    alias = argument.alias_info  # fused optimizers change `grads` only for loss scaling
     return alias is not None and alias.is_write and argument.name != "grads"
 
 
-def is_view(call: Call) -> bool:
-    """Return whether an operation reads and writes no elements."""
+def has_no_traffic(call: Call) -> bool:
+    """Return whether an operation reads and writes no elements, such as a view or an allocation."""
     return call.operator.is_view or call.operator.overloadpacket in NO_TRAFFIC
 
 
 def byte_size(tensor: Tensor) -> int:
-    """Return the bytes of the elements."""
+    """Return the size of the elements in bytes."""
     return tensor.numel() * tensor.element_size()
 
 
@@ -69,17 +69,16 @@ def _attention(queries: Tensor, keys: Tensor, values: Tensor, *rest: Any) -> int
     return 2 * queries[..., 0].numel() * keys.shape[-2] * (keys.shape[-1] + values.shape[-1])
 
 
-def _lstm(values: Tensor, *inputs: Any) -> int:
-    """Each step of each row is multiplied with both weights."""
-    weights: int = inputs[0].numel() + inputs[1].numel()
-    return 2 * math.prod(values.shape[:2]) * weights
+def _lstm(inputs: Tensor, input_weight: Tensor, state_weight: Tensor, *rest: Any) -> int:
+    """Each token and each state is multiplied by a weight matrix."""
+    return 2 * math.prod(inputs.shape[:2]) * (input_weight.numel() + state_weight.numel())
 
 
 def _convolution_backward(gradient: Tensor, values: Tensor, weight: Tensor, *rest: Any) -> int:
     """Each gradient costs as much as the forward pass; PyTorch's own entry ignores the groups."""
-    transposed, needed = rest[4], rest[7]
-    places = math.prod((values if transposed else gradient).shape[2:])
-    return int(2 * values.shape[0] * places * weight.numel() * (needed[0] + needed[1]))
+    transposed, output_mask = rest[4], rest[7]
+    positions = math.prod((values if transposed else gradient).shape[2:])
+    return int(2 * values.shape[0] * positions * weight.numel() * sum(output_mask[:2]))
 
 
 FLOPS: dict[Any, Callable[..., int]] = {  # a backward pass has two products for each product
@@ -88,7 +87,7 @@ FLOPS: dict[Any, Callable[..., int]] = {  # a backward pass has two products for
         2 * _attention(*inputs)
     ),
     aten.mkldnn_rnn_layer: _lstm,
-    aten.mkldnn_rnn_layer_backward: lambda *inputs: 2 * _lstm(*inputs),
+    aten.mkldnn_rnn_layer_backward: lambda *args: 2 * _lstm(*args),
     aten.convolution_backward: _convolution_backward,
 }
 

@@ -28,9 +28,9 @@ class Cost:
     forward: int  # floating-point operations of the forward pass, two per multiply-add
     step: int  # floating-point operations of forward and backward pass
     traffic: int  # bytes read and written by forward pass, backward pass and optimizer
-    held: int  # bytes of weights, gradients and optimizer state
-    kept: int  # bytes that the forward pass saves for the backward pass
-    peak: int  # maximum bytes, weights, gradients and optimizer state not included
+    state_bytes: int  # weights, gradients and optimizer state
+    saved_bytes: int  # saved by the forward pass for the backward pass
+    peak: int  # maximum bytes in addition to `state_bytes`
     depth: int  # longest chain of dependent steps of the forward pass
     serial: int  # depth if inner products are summed one term at a time
 
@@ -46,7 +46,7 @@ def cost(module: nn.Module | str | Path, *inputs: Any, **keywords: Any) -> Cost:
     The module, which may also be a Hugging Face folder, is neither run nor changed, so a model of
     any size takes about a second. The gradient starts at the sum of the first floating-point tensor
     that the module returns, which is the loss of a `transformers` model called with `labels`.
-    Without an optimizer, `held` counts weights and gradients.
+    Without an optimizer, `state_bytes` counts weights and gradients.
 
         harken.cost(nn.LSTM(64, 64, 2, batch_first=True), torch.randn(4, 20, 64)).flops
     """
@@ -63,14 +63,15 @@ def cost(module: nn.Module | str | Path, *inputs: Any, **keywords: Any) -> Cost:
 def trace_step(
     build: Callable[[FakeFloats], Model],
     loss: Callable[[Model], Any],
-    optimize: Callable[[nn.Module], Sequence[Optimizer]] | None = None,
+    build_optimizers: Callable[[nn.Module], Sequence[Optimizer]] | None = None,
     observers: Sequence[Observer] = (),
     *,
     exact: bool = True,
 ) -> Cost:
-    """Trace forward pass, backward pass and optimizer; `observers` see all three.
+    """Trace a training step: forward pass, backward pass and optimizers.
 
-    With `exact=False` (for formulas), workspaces are not rounded up to pages, and depths are 0.
+    `observers` receive its operations, without those that `AccumulationFilter` leaves out. With
+    `exact=False` (for formulas), workspaces are not rounded up to pages, and depths are 0.
     """
     memory, work, depth, serial = AllocatedMemory(), WorkCounter(), Depth(), Depth(serial=True)
     with FakeFloats(aligned=exact) as mode:
@@ -78,31 +79,31 @@ def trace_step(
         parameters = [weight for weight in model.parameters() if weight.requires_grad]
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
-        step_observer = WithoutAccumulation([work, *observers], weights=parameters)
+        step_observer = AccumulationFilter([work, *observers], weights=parameters)
         mode.observers = (
             (memory, step_observer, depth, serial) if exact else (memory, step_observer)
         )
         value = loss(model)
-        kept, forward = memory.allocated, work.flops
+        saved_bytes, forward = memory.allocated, work.flops
         mode.observers = (memory, step_observer)
         if torch.is_grad_enabled() and value.requires_grad:
             value.backward()
-        step_flops, state_bytes = work.flops, 0
+        step_flops, optimizer_bytes = work.flops, 0
         mode.observers = (step_observer,)
-        optimizers = optimize(model) if optimize is not None else ()
+        optimizers = build_optimizers(model) if build_optimizers is not None else ()
         for optimizer in optimizers:
             mode.observers = ()
             optimizer.step()  # allocates the state
             mode.observers = (step_observer,)
             optimizer.step()
-            state_bytes += sum(map(byte_size, tensors_in(list(optimizer.state.values()))))
+            optimizer_bytes += sum(map(byte_size, tensors_in(list(optimizer.state.values()))))
     return Cost(
         parameters=sum(weight.numel() for weight in model.parameters()),
         forward=forward,
         step=step_flops,
         traffic=work.traffic,
-        held=sum(map(byte_size, [*model.parameters(), *parameters])) + state_bytes,
-        kept=kept,
+        state_bytes=sum(map(byte_size, [*model.parameters(), *parameters])) + optimizer_bytes,
+        saved_bytes=saved_bytes,
         peak=memory.peak,
         depth=depth.total,
         serial=serial.total,
@@ -115,8 +116,8 @@ def trace_forward(build: Callable[[FakeFloats], Model], forward: Callable[[Model
         return trace_step(build, forward)
 
 
-class WithoutAccumulation:
-    """Observe all calls but gradient accumulation, which a step from `grad=None` does not have."""
+class AccumulationFilter:
+    """Pass on all calls except gradient accumulation: training starts a step with `grad=None`."""
 
     def __init__(self, observers: Sequence[Observer], weights: Sequence[Tensor]) -> None:
         self._observers = observers

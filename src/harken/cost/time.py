@@ -2,7 +2,7 @@
 
 Each distinct kernel of a trace is run on random tensors with its shapes, strides and types. Its
 median time is multiplied by its number of calls. The sum does not include Python, autograd's
-bookkeeping and the effect of caches between kernels.
+bookkeeping or the effect of caches between kernels.
 """
 
 import statistics
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.benchmark import Timer
 
 from harken.cost.memory import Footprint, footprint
-from harken.cost.rules import is_view
+from harken.cost.rules import has_no_traffic
 from harken.cost.step import CPU
 from harken.cost.trace import Call, is_fake
 from harken.cost.workload import Workload, trace_workload
@@ -28,7 +28,7 @@ STEPS, WARMUP = 5, 2
 
 
 class Placeholder(NamedTuple):
-    """A tensor argument without its data; integers are drawn between `low` and `high`."""
+    """A tensor argument without its data, and the range of its integers or booleans."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -56,7 +56,7 @@ class KernelCounter:
         self.counts: Counter[Any] = Counter()
 
     def observe(self, call: Call) -> None:
-        if not is_view(call):
+        if not has_no_traffic(call):
             leaves, structure = tree_flatten((call.args, call.kwargs))
             self.counts[call.operator, tuple(map(hashable_argument, leaves)), structure] += 1
 

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_iter, tree_map_only
 from harken.errors import UserError
 
 aten = torch.ops.aten
-MAX_OPERATIONS = 200_000  # of a trace, about a minute
+MAX_OPERATIONS = 200_000  # per trace, about a minute
 PAGE = 4096
 MAX_REAL = 1 << 24  # larger integer tensors are fake as well
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_}
@@ -54,7 +54,7 @@ class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, observers: Sequence[Observer] = (), *, aligned: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.observers = tuple(observers)
-        self.aligned = aligned  # whether kernels round the sizes of their workspaces up
+        self.aligned = aligned  # whether kernels round up the sizes of their workspaces
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         self._operations = 0
 
@@ -71,8 +71,8 @@ class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._operations > MAX_OPERATIONS:
             raise UserError(
                 f"cost: a step has more than {MAX_OPERATIONS:,} operations, which is too many to "
-                "trace (a recurrent layer has several per time step)",
-                fix="choose a shorter length: the counts of recurrent layers are linear in it",
+                "trace (a recurrent layer has several per token)",
+                fix="choose a shorter length or fewer layers (counts of RNNs are linear in both)",
             )
         kwargs = kwargs or {}
         inputs = tensors_in((args, kwargs))
@@ -91,7 +91,7 @@ class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is aten._local_scalar_dense.default:
             return 1.0
         if func.overloadpacket in INDEXING:
-            positions = [position for index in args[1] for position in indices(index)]
+            positions = [position for index in args[1] for position in integer_indices(index)]
             args = (args[0], positions, *args[2:])
         fake_args, fake_kwargs = tree_map_only(Tensor, self.to_fake, (args, kwargs))
         with self._fake:
@@ -118,7 +118,6 @@ class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.to_fake(result) if is_float(result) else result
 
     def to_fake(self, tensor: Tensor) -> Tensor:
-        """Return the fake counterpart of a real tensor."""
         return tensor if isinstance(tensor, FakeTensor) else self._fake.from_tensor(tensor)
 
     def copy(self, module: nn.Module) -> nn.Module:
@@ -144,7 +143,7 @@ def tensors_in(tree: Any) -> tuple[Tensor, ...]:
     return tuple(leaf for leaf in tree_iter(tree) if isinstance(leaf, Tensor))
 
 
-def indices(index: Tensor | None) -> Iterator[Tensor | None]:
+def integer_indices(index: Tensor | None) -> Iterator[Tensor | None]:
     """Replace a boolean index by integer indices."""
     if index is not None and index.dtype == torch.bool and not isinstance(index, FakeTensor):
         yield from index.nonzero().unbind(1)
@@ -186,12 +185,12 @@ def _lstm(mode: FakeFloats, values: Tensor, *rest: Any) -> tuple[Tensor, ...]:
 
 def padded_row(width: int) -> int:
     """Return oneDNN's row length: whole cache lines of 16 floats, but not a multiple of 256."""
-    lines = -(-width // 16) * 16
-    return lines if lines % 256 else lines + 16
+    padded = -(-width // 16) * 16
+    return padded if padded % 256 else padded + 16
 
 
 SHAPES: dict[Any, Callable[..., Any]] = {
     aten._ctc_loss.Tensor: _ctc,
     aten.mkldnn_rnn_layer.default: _lstm,
 }
-"""Shape functions that PyTorch lacks or that leave out a workspace."""
+"""Shape functions that PyTorch lacks, or in which it leaves out a workspace."""

@@ -1,4 +1,4 @@
-"""A training step of a recipe on random batches (`Task.probe`), and its cost as formulas.
+"""A training step of a recipe on random batches (`Task.dummy_batch`), and its cost as formulas.
 
 Sizes that a recipe does not state, such as the vocabulary size, have defaults, which
 `Workload.assumed` lists. Rows have no padding. No file is read.
@@ -25,10 +25,13 @@ CHARACTERS = 360  # 256 bytes, 4 special symbols and about a hundred characters
 WORDS = 20_000  # distinct words if the recipe sets no limit
 TAGS = 17  # of Universal Dependencies
 LIMITS = ("max_frames", "max_source", "max_target", "max_length")  # attributes of models
+# Keys of a model config that are scaled with J.
 WIDTHS = {"width", "hidden", "embedding_width", "inner", "head_width", "key_width"}
-COUNTS = ("parameters", "forward", "step", "traffic", "held", "kept", "peak")
-# Sizes at which a letter is traced, the last one for the check; those of J and V are multiples of
-# the recipe's. L starts at 2, because a single recurrent layer does not copy its state.
+# Fields of `Cost` that have formulas in `count_formulas`.
+COUNTS = ("parameters", "forward", "step", "traffic", "state_bytes", "saved_bytes", "peak")
+# Sizes of each letter at which steps are traced to fit a formula. The last size is used only to
+# check the formula. For J and V, these are multiples of the recipe's sizes. L and D are numbers of
+# layers (D of the decoder). Counts start at L = 2: a single recurrent layer copies no state.
 COUNT_NODES = {"B": (2, 3, 5), "T": (4, 8, 12, 16), "M": (5, 10, 15, 20), "S": (256, 320, 384, 512)}
 COUNT_NODES |= {"J": (1, 2, 3, 4), "V": (1, 2, 3), "L": (2, 3, 4), "D": (2, 3, 4)}
 DEPTH_NODES = {"B": (2, 4, 8), "T": (2, 4, 8, 16), "M": (4, 8, 16, 32), "S": (256, 512, 1024, 2048)}
@@ -37,13 +40,13 @@ DEPTH_NODES |= {"J": (1, 2, 4, 8), "V": (1, 2, 4), "L": (1, 2, 3), "D": (1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One training step of a recipe at given sizes (letters as in `ProbeSizes`)."""
+    """One training step of a recipe at given sizes (letters as in `DummySizes`)."""
 
     recipe: Recipe
-    stage: StageConfig  # in which a run spends most of its time
+    stage: StageConfig  # the stage in which a run spends most of its time
     vocabulary: int
     sizes: Mapping[str, int]
-    assumed: tuple[str, ...] = ()  # defaults in use, in words
+    assumed: tuple[str, ...] = ()  # defaults in use, as text
 
     @property
     def vocabulary_sizes(self) -> VocabularySizes:
@@ -56,7 +59,7 @@ class Workload:
 
     def batch(self) -> MicroBatch[Any]:
         """Return a random batch with its loss."""
-        return task_of(self.recipe).probe(self.recipe, self.vocabulary_sizes, self.sizes)
+        return task_of(self.recipe).dummy_batch(self.recipe, self.vocabulary_sizes, self.sizes)
 
     def loss(self) -> Callable[[nn.Module], Tensor]:
         """Return a function from the model to its loss on a random batch."""
@@ -64,7 +67,7 @@ class Workload:
         return lambda model: batch.loss(model, CPU)
 
     def optimizers(self, model: nn.Module) -> Sequence[Optimizer]:
-        """Clip the gradients of a model and build its optimizers."""
+        """Build the optimizers, after clipping the gradients, so that a trace includes clipping."""
         nn.utils.clip_grad_norm_(model.parameters(), self.stage.max_grad_norm)
         return self.stage.optimizer.build(model)
 
@@ -76,13 +79,14 @@ class Workload:
         return {**inputs, **{letter: size for letter, (_, size) in settings}, "V": self.vocabulary}
 
     def resized(self, sizes: Mapping[str, int]) -> "Workload":
-        """Return the same step with other sizes; all widths of the model are proportional to J."""
-        settings, model = model_settings(self.recipe), self.recipe.model
+        """Return the same step with other sizes; all widths of the model are scaled with J."""
+        recipe: Any = self.recipe
+        settings, model = model_settings(recipe), recipe.model
         changes = {path: sizes[letter] for letter, (path, _) in settings.items() if letter in sizes}
         for path, value in integers(model):
             if path[-1] in WIDTHS and "J" in sizes:
                 changes[path] = value * sizes["J"] // settings["J"][1]
-        recipe: Any = replace(self.recipe, model=with_integers(model, changes))
+        recipe = replace(recipe, model=with_integers(model, changes))
         inputs = {letter: sizes.get(letter, size) for letter, size in self.sizes.items()}
         vocabulary = sizes.get("V", self.vocabulary)
         return replace(self, recipe=recipe, vocabulary=vocabulary, sizes=inputs)
@@ -96,21 +100,21 @@ def workload(
     vocabulary: int | None = None,
 ) -> Workload:
     """Return a step of a recipe; sizes that are None come from the recipe or from defaults."""
-    probe = task_of(recipe).probe_sizes(recipe, batch, length)
-    assumed = tuple(probe.assumed)
+    dummy = task_of(recipe).dummy_sizes(recipe, batch, length)
+    assumed = tuple(dummy.assumed)
     if vocabulary is None:
         vocabulary, is_stated = default_vocabulary(recipe)
         if not is_stated:
             assumed = (f"a vocabulary of {vocabulary:,} (--vocabulary)", *assumed)
-    step = Workload(recipe, probe.stage, vocabulary, probe.letters, assumed)
-    tokens = probe.letters.get("S", probe.letters["T"])
+    step = Workload(recipe, dummy.stage, vocabulary, dummy.sizes, assumed)
+    tokens = dummy.sizes.get("S", dummy.sizes["T"])
     with torch.device("meta"):
         model = step.build()
     limits = [limit for name in LIMITS if (limit := getattr(model, name, None)) is not None]
     if limits and tokens > limits[0]:
         raise UserError(
-            f"length {tokens}: the model takes at most {limits[0]}",
-            fix=f"override the model's length, for example model.max_length={tokens}",
+            f"length: expected at most {limits[0]} for this model, got {tokens}",
+            fix=f"raise the model's limit, for example model.max_length={tokens}",
         )
     return step
 
@@ -131,29 +135,30 @@ def trace_workload(step: Workload, observers: Sequence[Observer] = ()) -> Cost:
 
 def count_formulas(step: Workload) -> dict[str, Formula | None]:
     """Fit operations and bytes; None for a count that is not a polynomial of the sizes."""
-    updates: dict[tuple[int, ...], Cost] = {}  # of the optimizers alone, by the model's sizes
+    optimizer_costs: dict[tuple[int, ...], Cost] = {}  # by the sizes of the model
 
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
-        other = step.resized(sizes)
+        traced = step.resized(sizes)
         key = tuple(sizes.get(letter, 0) for letter in "JLDV")
-        if key not in updates:
-            updates[key] = trace_step(
-                lambda _: other.build(), lambda _: torch.zeros(()), other.optimizers, exact=False
+        if key not in optimizer_costs:
+            optimizer_costs[key] = trace_step(
+                lambda _: traced.build(), lambda _: torch.zeros(()), traced.optimizers, exact=False
             )
-        cost = asdict(trace_step(lambda _: other.build(), other.loss(), exact=False))
-        cost["traffic"] += updates[key].traffic
-        cost["held"] = updates[key].held
+        cost = asdict(trace_step(lambda _: traced.build(), traced.loss(), exact=False))
+        cost["traffic"] += optimizer_costs[key].traffic
+        cost["state_bytes"] = optimizer_costs[key].state_bytes
         return {name: cost[name] for name in COUNTS}
 
-    return fit_formulas(count, [*axes(step, COUNT_NODES, POWERS)], ("parameters", "step", "kept"))
+    leading = ("parameters", "step", "saved_bytes")
+    return fit_formulas(count, list(axes(step, COUNT_NODES, POWERS)), leading)
 
 
 def depth_formulas(step: Workload) -> dict[str, Formula | None]:
-    """Fit the depth; exact where every size is the recipe's or a power of two."""
+    """Fit the depth at the sizes of `DEPTH_NODES`; at other sizes, formulas may be approximate."""
 
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
-        other = step.resized(sizes)
-        cost = trace_forward(lambda _: other.build(), other.loss())
+        traced = step.resized(sizes)
+        cost = trace_forward(lambda _: traced.build(), traced.loss())
         return {"depth": cost.depth, "serial": cost.serial}
 
     return fit_formulas(count, [*axes(step, DEPTH_NODES, LOGARITHMS)], ("depth", "serial"))
@@ -162,7 +167,7 @@ def depth_formulas(step: Workload) -> dict[str, Formula | None]:
 def axes(
     step: Workload, nodes: Mapping[str, Sequence[int]], factors: Sequence[Factor]
 ) -> Iterator[Axis]:
-    """Yield one axis per letter; numbers of layers are never in a logarithm."""
+    """Yield one axis per letter. L and D, numbers of layers, occur as powers only."""
     for letter, size in step.letters.items():
         unit = size if letter in "JV" else 1
         sizes = [unit * node for node in nodes[letter]]
@@ -173,7 +178,7 @@ Path = tuple[str, ...]
 
 
 def model_settings(recipe: Recipe) -> dict[str, tuple[Path, int]]:
-    """Return path and value of J, the model's width, and of L (and D), the layers of its stacks."""
+    """Return the config path and the value of J (width), L and D (layers of the model's stacks)."""
     numbers = list(integers(recipe.model))
     width = next(number for number in numbers if number[0][-1] == "width")
     layers = [(path, value) for path, value in numbers if path[-1] == "layers" and value > 0]
@@ -194,6 +199,6 @@ def with_integers(config: Any, changes: Mapping[Path, int]) -> Any:
     """Return a config with some integers replaced."""
     values: dict[str, Any] = {}
     for name in {path[0] for path in changes}:
-        inner = {path[1:]: value for path, value in changes.items() if path[0] == name}
-        values[name] = inner[()] if () in inner else with_integers(getattr(config, name), inner)
+        nested = {path[1:]: value for path, value in changes.items() if path[0] == name}
+        values[name] = nested[()] if () in nested else with_integers(getattr(config, name), nested)
     return replace(config, **values)

@@ -1,1 +1,1 @@
-"""Search for sequences with a model: greedy search, beam search, sampling, CTC and both jointly."""
+"""Decoding: greedy search, beam search, sampling, CTC, and joint CTC and attention search."""

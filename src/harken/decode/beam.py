@@ -3,10 +3,10 @@
     score(w_1 … w_n) = log P(w_1 … w_n) / n ** length_penalty        n includes `end`
 
 Each step extends every live hypothesis by every token. Of the best `beam` candidates of a row,
-those that end are finished; the best `beam` others stay alive. After `max_tokens` tokens the
-best `beam` are finished even without `end`. A row is done when no live hypothesis can beat the
-finished ones, since its score is at most log P / max_tokens ** length_penalty; with
-`early_stopping`, also when `beam` hypotheses of nonzero probability have ended.
+those that end with `end` are finished; the best `beam` other candidates stay alive. After
+`max_tokens` tokens, the best `beam` are finished even without `end`. A row is done when no live
+hypothesis can beat the finished ones: its score is at most log P / max_tokens ** length_penalty.
+With `early_stopping`, a row is also done when `beam` hypotheses with P > 0 are finished.
 """
 
 import math
@@ -16,7 +16,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from harken.decode.stepper import Prompts, State, Stepper, TokenHypothesis, compact, until_end
+from harken.decode.stepper import (
+    Prompts,
+    State,
+    Stepper,
+    TokenHypothesis,
+    unfinished_rows,
+    until_end,
+)
 from harken.models.inputs import select_rows
 
 
@@ -33,13 +40,13 @@ class Beam(NamedTuple):
         return Beam(tokens, *(part.take_along_dim(indices, dim=1) for part in self[1:]))
 
     def merge(self, other: "Beam") -> "Beam":
-        """Return as many of both as this beam has, the best first; on ties its own come first."""
-        both = Beam(*(torch.cat(parts, dim=1) for parts in zip(self, other, strict=True)))
-        order = both.score.sort(dim=1, descending=True, stable=True).indices
-        return both.take(order[:, : self.score.shape[1]])
+        """Return the best hypotheses of both, as many as `self` has; on ties, its own first."""
+        merged = Beam(*(torch.cat(parts, dim=1) for parts in zip(self, other, strict=True)))
+        order = merged.score.sort(dim=1, descending=True, stable=True).indices
+        return merged.take(order[:, : self.score.shape[1]])
 
     def hypotheses(self, end: int) -> list[list[TokenHypothesis]]:
-        """Return the finished ones: at least one per row, empty if all have probability 0."""
+        """Return the finished hypotheses of each row, or an empty one with P = 0 if none is."""
         finished = [
             [
                 TokenHypothesis(until_end(end, tokens), log_prob)
@@ -64,7 +71,7 @@ def beam_search(
     max_tokens: int,
     nbest: int,
 ) -> list[list[TokenHypothesis]]:
-    """Return the `nbest` best hypotheses of each row; fewer if there are no more."""
+    """Return up to `nbest` hypotheses of each row, the best first."""
     check_nbest(beam, nbest)
     logits, state = stepper.prefill(prompts, present)
     rows = torch.arange(len(logits), device=logits.device)
@@ -75,14 +82,14 @@ def beam_search(
     ended_count, done = torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.bool)
     results: dict[int, list[TokenHypothesis]] = {}
     for step in range(max_tokens):
-        last_width, is_last = live.log_prob.shape[1], step + 1 == max_tokens
+        is_last = step + 1 == max_tokens
         candidates, parents = expand(live, stepper.log_probs(logits), beam, step)
         ended = candidates.tokens[:, :, step] == end
         score = candidates.log_prob / (step + 1) ** length_penalty
         score = score.masked_fill(~(ended | is_last) | done[:, None], -torch.inf)
         best = Beam(*(part[:, :beam] for part in candidates._replace(score=score)))
         finished = finished.merge(best)
-        # The best that have not ended: `beam`, or as many as every row has.
+        # Keep equally many unfinished candidates in every row: `beam`, or fewer if a row has fewer.
         width = min(beam, int((~ended).sum(dim=1).min()))
         if is_last or width == 0:
             break
@@ -94,14 +101,14 @@ def beam_search(
             done = done | (ended_count >= beam)
         if done.all():
             break
-        unfinished = compact(~done)
+        unfinished = unfinished_rows(~done)
         if unfinished is not None:
             hypotheses = select_rows(finished, done.nonzero()[:, 0]).hypotheses(end)
             results |= zip(rows[done].tolist(), hypotheses, strict=True)
             tensors = (rows, live, finished, parents, ended_count, done)
             rows, live, finished, parents, ended_count, done = select_rows(tensors, unfinished)
-        same_prompts = unfinished is None and width == last_width
-        state = stepper.reorder(state, parents.flatten(), same_prompts=same_prompts)
+        same_prompts = unfinished is None
+        state = stepper.reorder(state, parents.flatten(), beam=width, same_prompts=same_prompts)
         logits, state = stepper.step(live.tokens[:, :, step].flatten(), state)
     results |= zip(rows.tolist(), finished.hypotheses(end), strict=True)
     return [results[row] for row in range(len(results))]
@@ -114,11 +121,11 @@ def check_nbest(beam: int, nbest: int) -> None:
 
 
 def expand(
-    live: Beam, log_probs: Float[Tensor, "states V"], beam: int, step: int
-) -> tuple[Beam, Int[Tensor, "rows tried"]]:
-    """Return the best 2 * beam extensions of each row, and the state index of their parents."""
+    live: Beam, log_probs: Float[Tensor, "hypotheses V"], beam: int, step: int
+) -> tuple[Beam, Int[Tensor, "rows candidates"]]:
+    """Return the best 2 * beam extensions of each row, and the rows of their parents' states."""
     rows, width = live.log_prob.shape
-    # At most `beam` of them end, one per live hypothesis, so the others can fill the next beam.
+    # At most `beam` of them end, one per live hypothesis, so enough others remain.
     best, token = log_probs.topk(min(2 * beam, log_probs.shape[1]), dim=-1)
     log_prob = (live.log_prob[..., None] + best.view(rows, width, -1)).flatten(1)
     ranked = log_prob.sort(dim=1, descending=True, stable=True)

@@ -1,10 +1,10 @@
-"""The best path of CTC, and the probability of a text.
+"""CTC decoding: the best path, and the probability of a text.
 
     argmax over paths of  sum over t of  log p_t(path_t)  =  the best symbol of every frame
     P(text) = sum over the paths of the text of  P(path)     (the forward algorithm)
 
-The text of a path has repeated symbols merged and blanks removed. A text with many paths can be
-more probable than the text of the best path: `ctc_prefix.py` searches for it.
+The text of a path is the path with repeated symbols merged and blanks removed. Another text, with
+more paths, can be more probable than the text of the best path; `ctc_prefix.py` searches for it.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ LogProbs = Float[Tensor, "B T V"]
 
 
 class Span(NamedTuple):
-    """Frames from `start` to before `end`."""
+    """Frames from `start` up to, but not including, `end`."""
 
     start: float
     end: float
@@ -36,8 +36,8 @@ class CTCPath(TokenHypothesis):
     spans: Sequence[Span]
 
 
-def blank_padding(log_probs: LogProbs, present: Present, blank: int) -> LogProbs:
-    """Return float64 with P(blank) = 1 at padding, which changes the probability of no text."""
+def set_padding_to_blank(log_probs: LogProbs, present: Present, blank: int) -> LogProbs:
+    """Return log-probabilities in float64, with P(blank) = 1 at padding."""
     padding = log_probs.new_full(log_probs.shape[-1:], -torch.inf, dtype=torch.float64)
     padding[blank] = 0.0
     return torch.where(present[..., None], log_probs.double(), padding)
@@ -46,7 +46,7 @@ def blank_padding(log_probs: LogProbs, present: Present, blank: int) -> LogProbs
 @torch.inference_mode()
 def best_paths(log_probs: LogProbs, present: Present, *, blank: int) -> list[CTCPath]:
     """Return the best path of each row; ties go to the symbol with the lowest index."""
-    best, symbols = blank_padding(log_probs, present, blank).max(dim=-1)
+    best, symbols = set_padding_to_blank(log_probs, present, blank).max(dim=-1)
     return [
         collapse_path(row, total, blank)
         for row, total in zip(symbols.tolist(), best.sum(dim=1).tolist(), strict=True)
@@ -65,7 +65,7 @@ def text_log_probs(
     if log_probs.shape[1] == 0:
         return torch.where(lengths == 0, 0.0, -torch.inf).double()
     return -F.ctc_loss(
-        blank_padding(log_probs, present, blank).transpose(0, 1),
+        set_padding_to_blank(log_probs, present, blank).transpose(0, 1),
         targets.to(log_probs.device),
         input_lengths=torch.full_like(lengths, log_probs.shape[1]),
         target_lengths=lengths,

@@ -1,11 +1,10 @@
-"""Generate one token after the other: the most probable one, or one drawn in proportion to
+"""Greedy search, and sampling in proportion to P(w) ** (1 / temperature).
 
-    P(w) ** (1 / temperature)
-
-among the `top_k` most probable tokens, and of these the fewest whose total reaches `top_p`.
+`top_k` restricts sampling to the k most probable tokens, and `top_p` to the fewest of these
+whose probabilities sum to at least the share p of the total.
 
 Each sample has its own random stream, derived from the seed, the key of its row and the index of
-the sample, so that it does not depend on the batch. Returned log-probabilities are the model's own,
+the sample, so that it does not depend on the batch. Returned log-probabilities are the model's,
 before temperature and truncation.
 """
 
@@ -16,13 +15,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from harken.decode.stepper import Prompts, State, Stepper, TokenHypothesis, compact, until_end
+from harken.decode.stepper import (
+    Prompts,
+    State,
+    Stepper,
+    TokenHypothesis,
+    unfinished_rows,
+    until_end,
+)
 
 SampleKey = tuple[int, ...]
-"""Identifies a row among all inputs: the index of its input, then that of the part of it."""
+"""Identifies a row: the index of its input, then the index of the chunk of this input, if any."""
 
-Choose = Callable[[Float[Tensor, "rows V"], Int[Tensor, "rows"], int], Int[Tensor, "rows"]]
-"""Log-probabilities, the indices of their rows and the step -> a token for each row."""
+TokenChooser = Callable[[Float[Tensor, "rows V"], Int[Tensor, "rows"], int], Int[Tensor, "rows"]]
+"""Maps log-probabilities, the indices of their rows and the step to a token for each row."""
 
 
 @torch.inference_mode()
@@ -30,12 +36,12 @@ def decode_steps(
     stepper: Stepper[State],
     logits: Float[Tensor, "B V"],
     state: State,
-    choose: Choose,
+    choose: TokenChooser,
     *,
     end: int,
     max_tokens: int,
 ) -> list[TokenHypothesis]:
-    """Generate until `end` or `max_tokens`; a row that is cut has no `end` counted."""
+    """Generate tokens in each row until `end` or `max_tokens`."""
     rows = torch.arange(len(logits), device=logits.device)
     alive = torch.ones_like(rows, dtype=torch.bool)
     total = torch.zeros_like(rows, dtype=torch.float64)
@@ -49,9 +55,9 @@ def decode_steps(
         alive = alive & (token != end)
         if step + 1 == max_tokens or not alive.any():
             break
-        if (unfinished := compact(alive)) is not None:
+        if (unfinished := unfinished_rows(alive)) is not None:
             rows, token, alive = rows[unfinished], token[unfinished], alive[unfinished]
-            state = stepper.reorder(state, unfinished, same_prompts=False)
+            state = stepper.reorder(state, unfinished, beam=1, same_prompts=False)
         logits, state = stepper.step(token, state)
     pairs = zip(generated.tolist(), total.tolist(), strict=True)
     return [TokenHypothesis(until_end(end, tokens), log_prob) for tokens, log_prob in pairs]
@@ -66,7 +72,7 @@ def greedy_search(
     end: int,
     max_tokens: int,
 ) -> list[TokenHypothesis]:
-    """Take the most probable token at each step; of equals the first in the vocabulary."""
+    """Choose the most probable token at each step; on ties, the lowest token id."""
     return decode_steps(
         stepper,
         *stepper.prefill(prompts, present),
@@ -79,11 +85,11 @@ def greedy_search(
 def uniform_numbers(
     seed: int, keys: Sequence[SampleKey], samples: int, steps: int
 ) -> Float[Tensor, "rows_and_samples steps"]:
-    """Return numbers in [0, 1); further keys, samples or steps do not change the first ones."""
+    """Return numbers in [0, 1), each of which depends only on seed, key, sample and step."""
     seeds = [
-        np.random.SeedSequence(seed, spawn_key=(*key, number))
+        np.random.SeedSequence(seed, spawn_key=(*key, sample))
         for key in keys
-        for number in range(samples)
+        for sample in range(samples)
     ]
     streams = (np.random.Generator(np.random.Philox(stream_seed)) for stream_seed in seeds)
     return torch.from_numpy(np.stack([stream.random(steps) for stream in streams]))
@@ -92,8 +98,8 @@ def uniform_numbers(
 def truncated_probs(
     log_probs: Float[Tensor, "rows V"], temperature: float, top_k: int | None, top_p: float | None
 ) -> Float[Tensor, "rows V"]:
-    """Return the unnormalized probabilities of a sample; 0 for tokens that are cut off."""
-    # With the maximum at 0, no temperature, however low, makes all of them vanish.
+    """Return unnormalized probabilities to sample from; 0 for tokens outside top-k and top-p."""
+    # Subtract the maximum, so that a very low temperature does not make all of them -inf.
     shifted = log_probs - log_probs.amax(dim=-1, keepdim=True)
     probs = (shifted / temperature).softmax(dim=-1)
     if top_k is None and top_p is None:
@@ -103,15 +109,17 @@ def truncated_probs(
         ranked[:, top_k:] = 0.0
     if top_p is not None:
         cumulative = ranked.cumsum(dim=-1)
-        # A token goes if those before it are enough; before the first there are none.
+        # Remove a token if the tokens before it reach top_p. The first token always stays.
         ranked[:, 1:].masked_fill_(cumulative[:, :-1] >= top_p * cumulative[:, -1:], 0.0)
     return torch.zeros_like(probs).scatter(1, tokens, ranked)
 
 
-def pick(probs: Float[Tensor, "rows V"], uniform: Float[Tensor, "rows"]) -> Int[Tensor, "rows"]:
-    """Return the first token at which the cumulative probability exceeds `uniform` of the total."""
+def sample_tokens(
+    probs: Float[Tensor, "rows V"], uniform: Float[Tensor, "rows"]
+) -> Int[Tensor, "rows"]:
+    """Return the first token whose cumulative probability exceeds `uniform` times the total."""
     cumulative = probs.cumsum(dim=-1)
     total = cumulative[:, -1:]
-    # Rounded up to the total, it would be exceeded nowhere.
+    # A threshold that is rounded up to the total would not be exceeded.
     threshold = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
     return (cumulative <= threshold).sum(dim=-1)

@@ -1,4 +1,4 @@
-"""Choose and run the search of a `SearchConfig`: greedy search, beam search or sampling."""
+"""Generate with the search of a `SearchConfig`: greedy search, beam search or sampling."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from harken.decode.sampling import (
     SampleKey,
     decode_steps,
     greedy_search,
-    pick,
+    sample_tokens,
     truncated_probs,
     uniform_numbers,
 )
@@ -21,19 +21,19 @@ from harken.decode.stepper import Present, Prompts, State, Stepper, TokenHypothe
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchConfig:
-    """Beam search (greedy where `beam` is 1), or sampling if a `temperature` is given.
+    """Beam search (greedy if `beam` is 1), or sampling if `temperature` is set.
 
-    A recipe that sets one of them turns off the other where it is only the default of its task.
+    If the default of a task is sampling, a recipe that sets `beam` disables it, and vice versa.
     """
 
     # number of hypotheses of beam search; 1 is greedy search
     beam: int = bounded(1, at_least=1, at_most=1024, excludes=("temperature", "top_k", "top_p"))
-    # exponent of the length by which log-probabilities are divided; 0 disables normalization
+    # log-probabilities are divided by length ** length_penalty; 0 disables normalization
     length_penalty: float = bounded(1.0, at_least=0.0, at_most=10.0)
     early_stopping: bool = True  # stop when `beam` hypotheses have ended
-    # maximum number of generated tokens; by default as many as the task allows
+    # maximum number of generated tokens; by default, the limit of the task
     max_tokens: int | None = bounded(None, at_least=1)
-    # temperature of sampling; without one, beam search is used
+    # sampling temperature; by default, beam search is used
     temperature: float | None = bounded(None, above=0.0, at_most=1e6, excludes=("beam",))
     top_k: int | None = bounded(None, at_least=1)  # sample among the k most probable tokens
     # sample among the most probable tokens with this total probability
@@ -42,9 +42,9 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         if self.temperature is None and (self.top_k is not None or self.top_p is not None):
-            raise ValueError("top_k and top_p restrict sampling; give a temperature too")
+            raise ValueError("top_k and top_p need a temperature, which turns on sampling")
         if self.temperature is not None and self.beam > 1:
-            raise ValueError("beam search does not sample; leave out beam, or temperature")
+            raise ValueError("beam and temperature exclude each other; leave out one of them")
 
 
 def generate(
@@ -56,21 +56,26 @@ def generate(
     end: int,
     max_tokens: int,
     nbest: int = 1,
-    keys: Sequence[SampleKey] | None = None,
+    sample_keys: Sequence[SampleKey] | None = None,
 ) -> list[list[TokenHypothesis]]:
-    """Return the `nbest` hypotheses of each row, the best first, of at most `max_tokens` tokens.
+    """Return up to `nbest` hypotheses of each row, the best first, of up to `max_tokens` tokens.
 
-    A sample depends on the seed and the key of its row; without `keys`, on the index of the row.
+    Greedy search finds one hypothesis. For a larger `nbest`, beam search of this width replaces it.
+    A sample depends only on the seed of `search`, its prompt and its key, by default the index of
+    its row.
     """
     if len(prompts) == 0:
         return []
-    limits = {"end": end, "max_tokens": max_tokens}
+    stopping = {"end": end, "max_tokens": max_tokens}
     if search.temperature is not None:
-        keys = [(row,) for row in range(len(prompts))] if keys is None else keys
-        return sample(stepper, prompts, present, search, keys=keys, nbest=nbest, **limits)
+        if sample_keys is None:
+            sample_keys = [(row,) for row in range(len(prompts))]
+        return sample(
+            stepper, prompts, present, search, sample_keys=sample_keys, nbest=nbest, **stopping
+        )
     beam = nbest if search.beam == 1 else search.beam
     if beam == 1:
-        return [[best] for best in greedy_search(stepper, prompts, present, **limits)]
+        return [[best] for best in greedy_search(stepper, prompts, present, **stopping)]
     return beam_search(
         stepper,
         prompts,
@@ -79,7 +84,7 @@ def generate(
         length_penalty=search.length_penalty,
         early_stopping=search.early_stopping,
         nbest=nbest,
-        **limits,
+        **stopping,
     )
 
 
@@ -90,23 +95,24 @@ def sample(
     present: Present,
     search: SearchConfig,
     *,
-    keys: Sequence[SampleKey],
+    sample_keys: Sequence[SampleKey],
     nbest: int,
     end: int,
     max_tokens: int,
 ) -> list[list[TokenHypothesis]]:
     """Return `nbest` independent samples of each row, the most probable first."""
     logits, state = stepper.prefill(prompts, present)
-    uniform = uniform_numbers(search.seed, keys, nbest, max_tokens).to(logits.device)
+    uniform = uniform_numbers(search.seed, sample_keys, nbest, max_tokens).to(logits.device)
     if nbest > 1:
         repeated = torch.arange(len(logits), device=logits.device).repeat_interleave(nbest)
-        logits, state = logits[repeated], stepper.reorder(state, repeated, same_prompts=False)
+        state = stepper.reorder(state, repeated, beam=1, same_prompts=False)
+        logits = logits[repeated]
 
     def draw(log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
         assert search.temperature is not None
         probs = truncated_probs(log_probs, search.temperature, search.top_k, search.top_p)
-        return pick(probs, uniform[rows, step])
+        return sample_tokens(probs, uniform[rows, step])
 
-    drawn = decode_steps(stepper, logits, state, draw, end=end, max_tokens=max_tokens)
-    groups = [drawn[first : first + nbest] for first in range(0, len(drawn), nbest)]
+    hypotheses = decode_steps(stepper, logits, state, draw, end=end, max_tokens=max_tokens)
+    groups = [hypotheses[start : start + nbest] for start in range(0, len(hypotheses), nbest)]
     return [sorted(group, key=lambda hypothesis: -hypothesis.log_probability) for group in groups]

@@ -1,11 +1,14 @@
-"""A head that attends about T steps back: the shift head without its highest frequencies.
+"""Band head: attends about `offset` tokens back, as a shift head without its high frequencies.
 
-    keep the (sin, cos) pairs with frequency w_i <= 1/B,  for sinusoids  i >= J log B / (2 log base)
+    keep the (sin, cos) pairs with frequency w_i <= 1 / band,
+    for sinusoids of width J:  i >= J log(band) / (2 log(base))
 
-B is the band. The peak of a sinusoid is about a radian wide, so these pairs hardly distinguish
-offsets within T ± B/2. At the distance d from T, the score is lower by sharpness * drop(d):
+`band` is a number of tokens. The peak of a sinusoid is about a radian wide, so these pairs hardly
+distinguish offsets within offset ± band/2. Where the distance from query to key differs from the
+offset by d tokens, the score is lower by sharpness * drop(d), and attention is half of its peak at
+d = half-width:
 
-    drop(d) = sum over these pairs of 1 - cos(w_i d)      half-width: sharpness * drop(d) = log 2
+    drop(d) = sum over these pairs of 1 - cos(w_i d)      sharpness * drop(half-width) = log 2
 """
 
 import math
@@ -20,12 +23,12 @@ from harken.design.head import Head, shared_subspaces
 from harken.design.shift import PositionalPlan, rotation_head, score_gaps
 from harken.errors import UserError
 
-ROUNDING = 1e-12
+ROUNDING = 1e-12  # tolerance of w_i <= 1 / band
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BandPlan(PositionalPlan):
-    """Attend about `offset` steps back, within half the `band`."""
+    """Attend to offsets within `band` / 2 of `offset`."""
 
     kind: ClassVar[str] = "band"
     band: float
@@ -43,44 +46,47 @@ class BandPlan(PositionalPlan):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BandShape:
-    """Scores and attention of a band head around its offset."""
+    """The width of the attention of a band head around its offset."""
 
-    pairs: tuple[int, ...]  # in use
-    zeroed: int  # pairs whose frequency is too high
-    drop_at_half: float  # of the score, from T to T ± B/2, at sharpness 1
-    drop_at_band: float  # from T to T ± B
-    half_width: float | None  # where attention is half of its peak; None if it never falls so far
+    pairs: tuple[int, ...]  # indices of the pairs that the head uses
+    above_limit: int  # number of pairs of the basis with w_i > 1 / band
+    drop_at_half: float  # drop(band / 2)
+    drop_at_band: float  # drop(band)
+    half_width: float | None  # see the function `half_width`
 
 
-def slow_pairs(plan: BandPlan) -> tuple[int, ...]:
-    """Return the pairs with w_i <= 1/B; the fastest of them if the head has room for fewer."""
+def band_pairs(plan: BandPlan) -> tuple[int, ...]:
+    """Return the pairs with w_i <= 1 / band; if not all fit into the head, the fastest of them."""
     frequencies = plan.basis.frequencies
     slow = (frequencies * plan.band <= 1 + ROUNDING).nonzero().flatten()
     if not len(slow):
-        widest = 1 / float(frequencies.min())
+        widest = math.floor(1000 / float(frequencies.min())) / 1000  # rounded down, so it is valid
         raise UserError(
-            f"band: a band of {plan.band:g} is too wide (expected at most {widest:.0f}, "
-            "1 / the lowest frequency)",
-            fix=f"choose a band of {widest:.0f} at most",
+            f"band: the band is too wide (expected at most {widest:.3f}, 1 / the lowest frequency "
+            f"of the positions, got {plan.band:g})",
+            fix="choose a narrower band",
         )
     fastest_first = slow[frequencies[slow].argsort(descending=True, stable=True)]
     return tuple(sorted(fastest_first[: plan.pair_count].tolist()))
 
 
 def band_head(plan: BandPlan) -> Head:
-    """Return the head for tokens that are the vectors of the basis."""
+    """Return the head for tokens that are position vectors of the basis."""
     subspaces = shared_subspaces(plan.basis.width)
-    return rotation_head(plan.basis, plan.offset, slow_pairs(plan), plan.sharpness, subspaces)
+    return rotation_head(plan.basis, plan.offset, band_pairs(plan), plan.sharpness, subspaces)
 
 
 def score_drop(frequencies: Float[Tensor, "pairs"], distance: float) -> float:
-    """Return drop(d), the drop of the score at sharpness 1, at a distance from its peak."""
+    """Return drop(d) for d = `distance`."""
     return float(score_gaps(frequencies, torch.tensor([distance], dtype=torch.float64)).sum())
 
 
 def half_width(frequencies: Float[Tensor, "pairs"], sharpness: float) -> float | None:
-    """Return the distance at which attention is half of its peak, or None."""
-    near, far = 0.0, math.pi / float(frequencies.max())  # the drop increases in between
+    """Return the smallest d at which attention is half of its peak, by bisection.
+
+    None if attention stays above half of its peak for half a period of the highest frequency.
+    """
+    near, far = 0.0, math.pi / float(frequencies.max())  # drop(d) increases from near to far
     if sharpness * score_drop(frequencies, far) < math.log(2):
         return None
     for _ in range(60):
@@ -92,12 +98,12 @@ def half_width(frequencies: Float[Tensor, "pairs"], sharpness: float) -> float |
 
 def band_shape(plan: BandPlan) -> BandShape:
     """Compute the drops of the score and the half-width."""
-    pairs, frequencies = slow_pairs(plan), plan.basis.frequencies
-    slow = frequencies[list(pairs)]
+    pairs, frequencies = band_pairs(plan), plan.basis.frequencies
+    used = frequencies[list(pairs)]
     return BandShape(
         pairs=pairs,
-        zeroed=int((frequencies * plan.band > 1 + ROUNDING).sum()),
-        drop_at_half=score_drop(slow, plan.band / 2),
-        drop_at_band=score_drop(slow, plan.band),
-        half_width=half_width(slow, plan.sharpness),
+        above_limit=int((frequencies * plan.band > 1 + ROUNDING).sum()),
+        drop_at_half=score_drop(used, plan.band / 2),
+        drop_at_band=score_drop(used, plan.band),
+        half_width=half_width(used, plan.sharpness),
     )

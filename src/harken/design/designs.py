@@ -1,8 +1,8 @@
-"""Designed heads with their target keys and predicted attention, and a check by measurement.
+"""Designed heads with target keys, and their predicted and measured attention.
 
     measured = min over queries of (sum over target keys of attention)
 
-A query without a target key is not checked.
+Queries without a target key are left out.
 """
 
 import math
@@ -15,54 +15,55 @@ from torch import Tensor
 
 from harken.attention.masks import MaskKind
 from harken.design import content
-from harken.design.band import BandPlan, band_head, slow_pairs
-from harken.design.head import Head, apply_heads, attention
-from harken.design.shift import ShiftPlan, score_gaps, shift, solve
+from harken.design.band import BandPlan, band_head, band_pairs
+from harken.design.head import Head, apply_heads, head_attention
+from harken.design.shift import ShiftPlan, score_gaps, shift_head, solve_shift
 from harken.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Design:
-    """Heads, one per layer, and a text on which their attention is predicted."""
+    """Heads, one per layer, and tokens for which their attention is predicted."""
 
     heads: tuple[Head, ...]
     sharpness: float
     tokens: Float[Tensor, "T J"]
     targets: Bool[Tensor, "T S"]
-    predicted: float  # attention to the target keys at the worst query, at least
+    predicted: float  # lower bound of a query's attention to its target keys
     mask_kind: MaskKind = "causal"
-    pairs: tuple[int, ...] = ()  # of sines and cosines in use
+    pairs: tuple[int, ...] = ()  # indices of the (sin, cos) pairs in use
 
     def attention(self) -> Float[Tensor, "T S"]:
-        """Return the attention of the last head, after the layers before it."""
+        """Return the attention of the head in the last layer."""
         tokens = apply_heads(self.heads[:-1], self.tokens, self.mask_kind)
-        return attention(self.heads[-1], tokens, self.mask_kind)
+        return head_attention(self.heads[-1], tokens, self.mask_kind)
 
 
-def check(design: Design) -> tuple[float, int]:
-    """Return the measured attention to the target keys at the worst query, and this query."""
+def measure_worst_query(design: Design) -> tuple[float, int]:
+    """Return the smallest attention of a query to its target keys, and this query."""
     targets = design.targets
-    on_targets = design.attention().masked_fill(~targets, 0).sum(-1)
-    on_targets = on_targets.masked_fill(~targets.any(dim=-1), float("inf"))
-    if not on_targets.isfinite().any():
+    measured = design.attention().masked_fill(~targets, 0).sum(-1)
+    measured = measured.masked_fill(~targets.any(dim=-1), float("inf"))
+    if not measured.isfinite().any():
         raise UserError(
-            f"check: no query has a target key in texts of {len(targets)}", fix="use longer texts"
+            f"design: no query has a target key in texts of {len(targets)} tokens",
+            fix="use longer texts",
         )
-    return float(on_targets.min()), int(on_targets.argmin())
+    return float(measured.min()), int(measured.argmin())
 
 
-def offset_keys(length: int, offset: int, around: float = 0.0) -> Bool[Tensor, "T S"]:
-    """Return a mask of the keys at distances within `around` of `offset`."""
+def offset_keys(length: int, offset: int, radius: float = 0.0) -> Bool[Tensor, "T S"]:
+    """Return a mask of the keys whose distances are within `radius` of `offset`."""
     positions = torch.arange(length)
-    within = (positions[:, None] - positions - offset).abs() <= around
+    within = (positions[:, None] - positions - offset).abs() <= radius
     return within & (positions >= offset)[:, None]
 
 
 def design_shift(plan: ShiftPlan) -> Design:
-    """Give 1 - tolerance to the key `offset` back, at every query that has one."""
-    solution = solve(plan)
+    """Design a head that attends to the key `offset` tokens before the query."""
+    solution = solve_shift(plan)
     return Design(
-        heads=(shift(plan),),
+        heads=(shift_head(plan),),
         sharpness=solution.sharpness,
         tokens=plan.basis.vectors(plan.length),
         targets=offset_keys(plan.length, plan.offset),
@@ -73,8 +74,8 @@ def design_shift(plan: ShiftPlan) -> Design:
 
 
 def design_band(plan: BandPlan) -> Design:
-    """Attend, with the last query, within half a band of the offset."""
-    pairs, last = slow_pairs(plan), plan.length - 1
+    """Design a band head; its attention is predicted for the last query."""
+    pairs, last = band_pairs(plan), plan.length - 1
     targets = offset_keys(plan.length, plan.offset, plan.band / 2)
     targets[:last] = False
     distances = (last - plan.offset - torch.arange(plan.length)).abs()
@@ -92,29 +93,31 @@ def design_band(plan: BandPlan) -> Design:
     )
 
 
-def design_copy(keys: int, targets: Sequence[int], tolerance: float) -> Design:
-    """Give 1 - tolerance to one of `keys` tokens, or to several in equal shares."""
-    identity = torch.eye(keys, dtype=torch.float64)
+def design_copy(count: int, targets: Sequence[int], tolerance: float) -> Design:
+    """Design a head that attends equally to the tokens `targets` of `count` orthonormal tokens."""
+    identity = torch.eye(count, dtype=torch.float64)
     head = content.copy_head(identity, targets, tolerance)
-    sharpness = content.content_sharpness(keys, len(targets), tolerance)
-    is_target = torch.zeros(keys, keys, dtype=torch.bool)
+    wrong_keys = count - len(targets)
+    sharpness = content.content_sharpness(
+        target_keys=len(targets), wrong_keys=wrong_keys, tolerance=tolerance
+    )
+    is_target = torch.zeros(count, count, dtype=torch.bool)
     is_target[:, targets] = True
-    wrong = (keys - len(targets)) / len(targets)
     return Design(
         heads=(head,),
         sharpness=sharpness,
         tokens=identity,
         targets=is_target,
-        predicted=1 / (1 + wrong * math.exp(-sharpness)),
+        predicted=1 / (1 + wrong_keys / len(targets) * math.exp(-sharpness)),
         mask_kind="bidirectional",
     )
 
 
 def design_lookup(directions: Float[Tensor, "4 J"], tolerance: float) -> Design:
-    """Let x_1 attend to x_3 and x_2 to x_1; the sharpness is beta^2, and x_3 has no target."""
+    """Design the lookup head of `content.py`: x_1 attends to x_3, and x_2 to x_1."""
     norm = content.lookup_norm(tolerance)
     return Design(
-        heads=(content.lookup(directions),),
+        heads=(content.lookup_head(directions),),
         sharpness=norm**2,
         tokens=content.lookup_tokens(directions, norm),
         targets=torch.tensor([[False, False, True], [True, False, False], [False] * 3]),
@@ -123,18 +126,18 @@ def design_lookup(directions: Float[Tensor, "4 J"], tolerance: float) -> Design:
     )
 
 
-def design_match(plan: content.MatchPlan, seed: int = 0) -> Design:
-    """Give 1 - tolerance to the tokens that followed this symbol in a random text, if any."""
-    first = solve(plan.first_layer)
-    wrong = 1 - first.predicted  # share of wrong contents in the output of the first layer
+def design_induction(plan: content.InductionPlan, seed: int = 0) -> Design:
+    """Design heads that attend to the tokens after earlier equal symbols, on a random text."""
+    first = solve_shift(plan.first_layer)
+    error = 1 - first.predicted  # share of wrong contents in the output of the first layer
     generator = torch.Generator().manual_seed(seed)
-    symbols = torch.randint(1, plan.symbols, (plan.length,), generator=generator)
+    symbols = torch.randint(1, plan.vocabulary, (plan.length,), generator=generator)
     symbols[0] = 0
     return Design(
-        heads=content.previous_match(plan),
+        heads=content.induction_heads(plan),
         sharpness=plan.sharpness,
-        tokens=content.matching_tokens(plan, symbols),
-        targets=content.matches(symbols),
-        predicted=1 / (1 + (plan.length - 1) * math.exp(-plan.sharpness * (1 - 2 * wrong))),
+        tokens=content.induction_tokens(plan, symbols),
+        targets=content.induction_targets(symbols),
+        predicted=1 / (1 + (plan.length - 1) * math.exp(-plan.sharpness * (1 - 2 * error))),
         pairs=first.pairs,
     )

@@ -1,7 +1,7 @@
-"""Attention and output of heads with designed weights, and the subspaces that they read and write.
+"""Attention and output of designed heads, and the subspaces of a token that they read and write.
 
-A designed head is exact if the subspaces are disjoint: content in the position subspace is noise to
-a head that reads positions.
+A designed head is exact if the subspaces are disjoint. Otherwise content is noise to a head that
+reads positions.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from harken.attention.kernels import ScoreTerms, attention_weights
 from harken.attention.masks import MaskKind, build_mask
 
 
-def attention(
+def head_attention(
     head: Head, tokens: Float[Tensor, "T J"], mask_kind: MaskKind = "causal"
 ) -> Float[Tensor, "T S"]:
-    """Return the attention weights; those of a token that sees no key are zeros."""
+    """Return the attention weights of a head; a query that sees no key has zeros."""
     queries, keys = tokens @ head.queries.T, tokens @ head.keys.T
     queries = queries if head.query_offset is None else queries + head.query_offset
     keys = keys if head.key_offset is None else keys + head.key_offset
@@ -31,17 +31,17 @@ def attention(
 def apply_heads(
     heads: Sequence[Head], tokens: Float[Tensor, "T J"], mask_kind: MaskKind = "causal"
 ) -> Float[Tensor, "T J"]:
-    """Return the tokens after residual layers of one head each, without norms."""
+    """Apply residual layers of one head each, without norms."""
     for head in heads:
         assert head.values is not None and head.output is not None, "the head has no values"
-        context = attention(head, tokens, mask_kind) @ (tokens @ head.values.T)
+        context = head_attention(head, tokens, mask_kind) @ (tokens @ head.values.T)
         tokens = tokens + context @ head.output.T
     return tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subspaces:
-    """Ranges of elements of a token vector; `scratch` is for the outputs of heads."""
+    """Elements of a token vector: its content, its position, and `scratch` for outputs of heads."""
 
     width: int
     content: range
@@ -49,25 +49,32 @@ class Subspaces:
     scratch: range = range(0)
 
 
-def concatenated_subspaces(content: int, position: int, scratch: int = 0) -> Subspaces:
-    """Return [content | position | scratch], as with `place = "concat"`."""
-    middle, width = content + position, content + position + scratch
-    parts = {"content": range(content), "position": range(content, middle)}
-    return Subspaces(width=width, scratch=range(middle, width), **parts)
+def concatenated_subspaces(
+    content_width: int, position_width: int, scratch_width: int = 0
+) -> Subspaces:
+    """Return disjoint subspaces [content | position | scratch], as with `combine = "concat"`."""
+    scratch_start = content_width + position_width
+    width = scratch_start + scratch_width
+    return Subspaces(
+        width=width,
+        content=range(content_width),
+        position=range(content_width, scratch_start),
+        scratch=range(scratch_start, width),
+    )
 
 
 def shared_subspaces(width: int) -> Subspaces:
-    """Return subspaces that coincide, as with `place = "add"`."""
+    """Return equal subspaces for content and position, as with `combine = "add"`."""
     return Subspaces(width=width, content=range(width), position=range(width))
 
 
 def pad_columns(matrix: Float[Tensor, "rows columns"], subspace: range, width: int) -> Tensor:
-    """Return a matrix that applies `matrix` to one subspace and ignores the other elements."""
+    """Return a matrix that applies `matrix` to a subspace and ignores all other elements."""
     wide = matrix.new_zeros(matrix.shape[0], width)
     wide[:, subspace.start : subspace.stop] = matrix
     return wide
 
 
 def projection(subspace: range, width: int) -> Float[Tensor, "I J"]:
-    """Return the matrix that extracts a subspace of a vector; its transpose inserts it."""
+    """Return the matrix that reads a subspace of a token; its transpose writes it."""
     return pad_columns(torch.eye(len(subspace), dtype=torch.float64), subspace, width)

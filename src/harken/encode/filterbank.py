@@ -1,8 +1,8 @@
 """Log-mel filterbank features, equal to those of Kaldi (`kaldi-native-fbank` without dither).
 
-frame       a window of samples every hop: s_n - mean(s), then s_n - preemphasis * s_{n-1}, with
-            s_{-1} = s_0
-spectrum    P_f = |FFT(w * frame)_f|^2, the frame padded with zeros to a power of two
+frame       a window of samples s every hop: s_n - mean(s) (optional), then
+            s_n - preemphasis * s_{n-1}, with s_{-1} = s_0
+spectrum    P_f = |FFT(w * frame)_f|^2, with the window function w, padded to a power of two
 band        log max(floor, sum_f M_{f,band} P_f), where the columns of M are triangles of equal
             width on the mel scale, mel(f) = 1127 ln(1 + f / 700)
 """
@@ -27,7 +27,8 @@ BANDS_PER_BLOCK = 32  # few, so that a block skips most of the spectrum, where i
 MAX_SIGNALS = 16  # in memory at once
 MIN_DEVIATION = 1e-3  # smallest standard deviation to divide by
 # normalize = "level": 1 + max(log energy - level, -LEVEL_RANGE) / LEVEL_SCALE
-LEVEL_RANGE, LEVEL_SCALE = 9.0, 3.0  # 39 dB; values are about as large as 1
+LEVEL_RANGE = 9.0  # natural logarithm of the energy: 39 dB
+LEVEL_SCALE = 3.0  # gives features a magnitude of about 1
 
 Normalization = Literal["none", "level", "mean", "mean_and_variance"]
 
@@ -48,7 +49,9 @@ class FilterbankConfig:
     remove_dc: bool = True  # subtract the mean of each frame
     floor: float = bounded(2.0**-23, above=0.0, at_most=1.0)  # minimum energy before the logarithm
     snip_edges: bool = True  # only frames inside the signal; if false, one per hop, edges mirrored
-    normalize: Normalization = "none"  # normalization of each utterance
+    # per utterance: "level" subtracts the log of the mean energy and limits lower values to 39 dB
+    # below it, "mean" and "mean_and_variance" normalize each band
+    normalize: Normalization = "none"
 
     def __post_init__(self) -> None:
         if self.window_samples < 2 or not 1 <= self.hop_samples <= self.window_samples:
@@ -93,12 +96,12 @@ class BandBlock(NamedTuple):
     """Some bands and the part of the power spectrum in which their weights are not 0."""
 
     bands: slice
-    squares: slice  # of the real and the imaginary part of each frequency
+    squares: slice  # columns re_0^2, im_0^2, re_1^2, …, whose pairs add up to the power spectrum
     weights: Float[Tensor, "squares bands"]
 
 
 class Filterbank:
-    """Compute the frames B T F of a padded batch of signals, and the mask of real frames."""
+    """Compute the frames B T F of padded signals, and the mask that is false in padding."""
 
     def __init__(self, config: FilterbankConfig) -> None:
         self.config = config
@@ -133,8 +136,9 @@ class Filterbank:
         """Extend each signal by its mirror image, as far as its first and last frames reach."""
         before, after = -self.config.first_sample, self._window_size - self._window_size // 2
         ends = lengths[:, None].clamp(min=1)
-        steps = torch.arange(-before, after, device=signals.device)
-        indices = torch.where(steps < 0, steps, ends + steps)
+        # Negative offsets are from the start of a signal, others from its end.
+        offsets = torch.arange(-before, after, device=signals.device)
+        indices = torch.where(offsets < 0, offsets, ends + offsets)
         # Index -1 mirrors 0 and `end` mirrors end - 1, with a period of twice the signal.
         phase = indices % (2 * ends)
         mirrored = signals.gather(1, torch.minimum(phase, 2 * ends - 1 - phase))
@@ -147,7 +151,7 @@ class Filterbank:
         bands = [block._replace(weights=block.weights.to(signals)) for block in self._bands]
         framed = signals.unfold(1, window, self._hop)
         energies = signals.new_empty(len(signals), max(counts), config.mel_bins)
-        # All chunks use the same buffers. `previous` is `centered`, one sample later.
+        # All chunks use the same buffers. previous[n] is centered[n - 1], in the same memory.
         max_frames = max(1, CHUNK * torch.get_num_threads() // fft_size)
         samples = signals.new_empty(max_frames, window + 1)
         zeros = signals.new_zeros(max_frames, fft_size)
@@ -246,20 +250,22 @@ def normalize_utterances(
 ) -> Float[Tensor, "B T F"]:
     """Normalize each utterance; padding stays 0.
 
-    level: subtract the mean level of the utterance and clip silence. This keeps the spectral
-        envelope, which identifies short words.
+    level: subtract the log of the mean energy of the utterance, and raise values more than 39 dB
+        below it to this limit. This keeps the spectral envelope, which identifies short words.
     mean, mean_and_variance: each band has mean 0 (and variance 1). This removes the frequency
         response of the microphone, but also the vowels of short utterances.
     """
     if mode == "none":
         return frames
-    real, counts = present[:, :, None], present.sum(dim=1).clamp(min=1)[:, None, None]
+    is_frame, counts = present[:, :, None], present.sum(dim=1).clamp(min=1)[:, None, None]
     if mode == "level":
-        energy = frames.double().exp().masked_fill(~real, 0.0).sum(dim=(1, 2), keepdim=True)
+        energy = frames.double().exp().masked_fill(~is_frame, 0.0).sum(dim=(1, 2), keepdim=True)
         level = (energy / (counts * frames.shape[2])).log().to(frames)
-        return ((frames - level).clamp(min=-LEVEL_RANGE) / LEVEL_SCALE + 1).masked_fill(~real, 0.0)
+        return ((frames - level).clamp(min=-LEVEL_RANGE) / LEVEL_SCALE + 1).masked_fill(
+            ~is_frame, 0.0
+        )
     mean = frames.sum(dim=1, keepdim=True) / counts
-    frames = (frames - mean).masked_fill(~real, 0.0)
+    frames = (frames - mean).masked_fill(~is_frame, 0.0)
     if mode == "mean":
         return frames
     deviation = (frames.square().sum(dim=1, keepdim=True) / counts).sqrt()

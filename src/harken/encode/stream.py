@@ -1,6 +1,6 @@
 """Encode a corpus as one stream of tokens, and decode continuations of a prompt.
 
-    file     <line break> text
+    file     <line break> text <line break> text …
     lines    <end> line <end> line … <end>
 
 `Vocabulary.encode` adds a space before each text. If that space is a token of its own, it is
@@ -8,20 +8,24 @@ removed, so a stream of characters has exactly the characters of the text.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import chain
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from harken.encode.vocabulary import END, Vocabulary
-
-Documents = Literal["file", "lines"]  # the whole file is one text, or each line is one
+from harken.formats.corpus import Documents, TextBlock, TextCorpus
+from harken.formats.text import require_readable
 
 Tokens = Integer[np.ndarray, "_count"]
+Text = TypeVar("Text")
 
 CHUNK_SIZE = 256  # characters
+MAX_CHUNK = 2**20  # characters; a longer text without single spaces is cut
+PIECE_SIZE = 2**20  # characters that are encoded and stored together
 BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
 
 
@@ -35,6 +39,89 @@ def split_chunks(text: str, size: int = CHUNK_SIZE) -> list[str]:
         chunks.append(text[start : cut.start()])
         start = cut.end()
     return [*chunks, text[start:]]
+
+
+class TextChunk(NamedTuple):
+    """Text that is encoded at once, and what separates it from the text before it."""
+
+    separator: Literal["start", "space", ""]  # a text starts, a space was dropped, or nothing
+    text: str
+
+
+def split_blocks(blocks: Iterable[TextBlock]) -> Iterator[TextChunk]:
+    """Split each text as `split_chunks` does, without holding it in memory.
+
+    `MAX_CHUNK` characters without a single space are cut before their last line break, or else at
+    their end. There, a vocabulary that joins a space to the next word adds a space.
+    """
+    separator: Literal["start", "space", ""] = "start"
+    pending = ""
+    for block in blocks:
+        if block.is_first and pending:
+            yield TextChunk(separator, pending)
+            separator, pending = "start", ""
+        pending, start = pending + block.text, 0
+        while cut := BETWEEN_WORDS.search(pending, start + CHUNK_SIZE):
+            yield TextChunk(separator, pending[start : cut.start()])
+            separator, start = "space", cut.end()
+        pending = pending[start:]
+        if len(pending) > MAX_CHUNK:
+            end = max(pending.rfind("\n"), 0) or len(pending)
+            yield TextChunk(separator, pending[:end])
+            separator, pending = "", pending[end:]
+    if pending:
+        yield TextChunk(separator, pending)
+
+
+def split_pieces(blocks: Iterable[TextBlock], documents: Documents) -> Iterator[list[TextChunk]]:
+    """Yield the chunks of a corpus in pieces of about `PIECE_SIZE` characters."""
+    if documents == "lines":
+        lines = (TextChunk("start", block.text) for block in blocks)
+        end = TextChunk("start", "")  # the end token of the last line
+        return group_pieces(chain(lines, [end]), lambda chunk: len(chunk.text))
+    return group_pieces(split_blocks(blocks), lambda chunk: len(chunk.text))
+
+
+def group_pieces(texts: Iterable[Text], size: Callable[[Text], int]) -> Iterator[list[Text]]:
+    """Yield lists of texts whose sizes add up to about `PIECE_SIZE`."""
+    piece: list[Text] = []
+    total = 0
+    for text in texts:
+        piece.append(text)
+        total += size(text)
+        if total >= PIECE_SIZE:
+            yield piece
+            piece, total = [], 0
+    if piece:
+        yield piece
+
+
+class CorpusSample(list[str]):
+    """Chunks or lines that are spread evenly over the training texts, and where to read all."""
+
+    def __init__(self, corpus: TextCorpus, characters: int, max_characters: int) -> None:
+        super().__init__(texts_of(corpus.sample(max_characters / characters), corpus.documents))
+        self.corpus, self.characters = corpus, characters
+
+
+def texts_of(blocks: Iterable[TextBlock], documents: Documents) -> Iterator[str]:
+    """Yield the lines, or the chunks of files."""
+    if documents == "lines":
+        return (block.text for block in blocks)
+    return (chunk.text for chunk in split_blocks(blocks))
+
+
+def read_texts_whole(corpus: TextCorpus) -> list[str]:
+    """Read lines, or the chunks of files, into memory; texts are joined by line breaks."""
+    blocks, size = list[TextBlock](), 0
+    for block in corpus.blocks():
+        blocks.append(block)
+        size += len(block.text)
+        require_readable(size, corpus.files[-1])
+    if corpus.documents == "lines":
+        return [block.text for block in blocks]
+    text = "".join("\n" * block.is_first + block.text for block in blocks)
+    return split_chunks(text.removeprefix("\n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +143,16 @@ class StreamEncoder:
             return [np.append(self._without_space(tokens), END) for tokens in encoded]
         # The space before the first chunk is not part of the file.
         return [self._without_space(encoded[0]), *encoded[1:]]
+
+    def encode_piece(self, chunks: Sequence[TextChunk]) -> Tokens:
+        """Return the tokens of consecutive chunks, with the start token before each text."""
+        encoded, start = self.vocabulary.encode([chunk.text for chunk in chunks]), self.start
+        parts: list[Tokens] = []
+        for chunk, tokens in zip(chunks, encoded, strict=True):
+            if chunk.separator == "start":
+                parts.append(np.array([start]))
+            parts.append(tokens if chunk.separator == "space" else self._without_space(tokens))
+        return np.concatenate(parts)
 
     def join(self, encoded: Sequence[Tokens]) -> Tokens:
         return np.concatenate(([self.start], *encoded))

@@ -1,13 +1,13 @@
 """Fit a vocabulary of characters, words, or byte-pair or unigram subwords.
 
-    characters   every character of the training texts; others in bytes
+    characters   the 20,000 most frequent characters; others in bytes
     words        the most frequent words, each with the space before it; others in characters
     bpe          byte-level byte-pair encoding
     unigram      byte-level unigram model; the fit of the library varies slightly between calls
     whole_words  the most frequent words; others are <unknown>
 
-All start with the special tokens. Except for whole words, they add a space before a text and fall
-back to bytes. A run stores its fitted vocabulary, so resuming is exact with all of them.
+All vocabularies start with the special tokens. All except whole words add a space before a text and
+fall back to bytes. A run stores its fitted vocabulary, so resuming is exact for every kind.
 
 Whole words have no space before them, so that a masked word is the same after a space and after a
 bracket: "Ada (1815) was" -> Ada  (  1815  )  was. Decoding them does not restore the text.
@@ -27,11 +27,13 @@ from harken.encode.vocabulary import SPECIAL, UNKNOWN, Vocabulary
 
 BYTES = tuple(f"<0x{value:02X}>" for value in range(256))
 MAX_CHARACTERS = 20_000  # rarer characters are encoded in bytes
+# With a vocab_size of 260 (bytes and special tokens only), the trainer may return more tokens.
+MIN_UNIGRAM_SIZE = 261
 FIT_BATCH = 1000  # texts passed to the library at once
 
 
 def _frequent_characters(texts: Iterable[str]) -> list[str]:
-    counts: Counter[str] = Counter(" ")
+    counts: Counter[str] = Counter(" ")  # a space is added before every text
     for text in texts:
         counts.update(text)
     return sorted(character for character, _ in counts.most_common(MAX_CHARACTERS))
@@ -43,11 +45,15 @@ def _most_frequent_words(counts: Counter[str], size: int, min_count: int = 1) ->
     return sorted(words, key=lambda word: (-counts[word], word))[:size]
 
 
-def _without_merges(tokens: Iterable[str], pattern: str) -> Vocabulary:
-    """Encode matches of a pattern as tokens, else in characters, else in bytes: BPE, no merges."""
-    listed = dict.fromkeys((*SPECIAL, *BYTES, *tokens))
+def _vocabulary_without_merges(tokens: Iterable[str], pattern: str) -> Vocabulary:
+    """Return a BPE vocabulary without merges.
+
+    A match of `pattern` is one token if it is in `tokens`. Otherwise it is split into characters,
+    and characters that are not in `tokens` into bytes.
+    """
+    distinct = dict.fromkeys((*SPECIAL, *BYTES, *tokens))
     model = models.BPE(
-        vocab={token: number for number, token in enumerate(listed)},
+        vocab={token: index for index, token in enumerate(distinct)},
         merges=[],
         byte_fallback=True,
         ignore_merges=True,
@@ -69,7 +75,7 @@ class CharactersConfig:
     kind: Literal["characters"] = "characters"
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
-        return _without_merges(_frequent_characters(texts), CHARACTER)
+        return _vocabulary_without_merges(_frequent_characters(texts), CHARACTER)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +83,8 @@ class WordsConfig:
     """A token per frequent word; rarer words are encoded in characters."""
 
     kind: Literal["words"] = "words"
-    vocab_size: int = bounded(20_000, at_least=1)  # number of words with a token of their own
+    # maximum number of words with a token of their own, in addition to characters and bytes
+    vocab_size: int = bounded(20_000, at_least=1)
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
         splitter = pre_tokenizers.Split(Regex(WORDS), "isolated")
@@ -85,7 +92,7 @@ class WordsConfig:
         for text in texts:
             counts.update(word for word, _ in splitter.pre_tokenize_str(f" {text}"))
         words = _most_frequent_words(counts, self.vocab_size)
-        return _without_merges((*_frequent_characters(counts), *words), WORDS)
+        return _vocabulary_without_merges((*_frequent_characters(counts), *words), WORDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +100,7 @@ class BytePairConfig:
     """Byte-level byte-pair encoding."""
 
     kind: Literal["bpe"] = "bpe"
-    # number of tokens, including the 256 bytes and the special tokens
+    # maximum number of tokens, including the 256 bytes and the special tokens
     vocab_size: int = bounded(2000, at_least=260)
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
@@ -106,7 +113,7 @@ class UnigramConfig:
 
     kind: Literal["unigram"] = "unigram"
     # maximum number of tokens, including the 256 bytes and the special tokens
-    vocab_size: int = bounded(2000, at_least=261)
+    vocab_size: int = bounded(2000, at_least=MIN_UNIGRAM_SIZE)
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
         options = {"vocab_size": self.vocab_size, "unk_token": SPECIAL[UNKNOWN]}
@@ -137,23 +144,23 @@ TokenizerConfig = CharactersConfig | WordsConfig | BytePairConfig | UnigramConfi
 
 
 class Word(NamedTuple):
-    """A word and its position: text[start:stop]."""
+    """A word of a text, and its position: `word.text` is `text[word.start : word.stop]`."""
 
     text: str
     start: int
     stop: int
 
 
-def _splitter() -> pre_tokenizers.PreTokenizer:
-    """Split at white space, which is dropped, and around punctuation marks, which are words."""
+def _whole_word_splitter() -> pre_tokenizers.PreTokenizer:
+    """Return a pre-tokenizer that drops white space and makes each punctuation mark a word."""
     return pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(PUNCTUATION), "isolated")]
     )
 
 
 def split_words(text: str) -> list[Word]:
-    """Return the words of a text, one per token of `Vocabulary.encode`."""
-    return [Word(word, *span) for word, span in _splitter().pre_tokenize_str(text)]
+    """Return the words of a text, one per token of a vocabulary of whole words."""
+    return [Word(word, *span) for word, span in _whole_word_splitter().pre_tokenize_str(text)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,18 +173,18 @@ class WholeWordsConfig:
 
     def fit(self, texts: Iterable[str]) -> Vocabulary:
         counts: Counter[str] = Counter()
-        splitter = _splitter()
+        splitter = _whole_word_splitter()
         for text in texts:
             counts.update(word for word, _ in splitter.pre_tokenize_str(text))
         words = _most_frequent_words(counts, self.vocab_size, self.min_count)
-        numbers = {word: number for number, word in enumerate((*SPECIAL, *words))}
-        tokenizer = Tokenizer(models.WordLevel(vocab=numbers, unk_token=SPECIAL[UNKNOWN]))
+        ids = {word: index for index, word in enumerate((*SPECIAL, *words))}
+        tokenizer = Tokenizer(models.WordLevel(vocab=ids, unk_token=SPECIAL[UNKNOWN]))
         tokenizer.pre_tokenizer = splitter
         tokenizer.add_special_tokens(list(SPECIAL))
         return Vocabulary(tokenizer)
 
-    def knows_any(self, texts: Iterable[str]) -> bool:
-        """Return whether any word is frequent enough for `fit`; stops at the first one."""
+    def has_frequent_word(self, texts: Iterable[str]) -> bool:
+        """Return whether any word occurs `min_count` times; reads texts only until one does."""
         counts: Counter[str] = Counter()
         for word in chain.from_iterable(map(split_words, texts)):
             counts[word.text] += 1

@@ -27,7 +27,7 @@ MAX_PARTS = 16  # of a sequence of components, or of a template
 MAX_NESTING = 2  # of sequences in sequences
 MAX_WORD = 1000  # characters of a word that WordPiece splits, in quadratic time
 
-# A word, a number or a run of other marks, each with one space before it where there is one.
+# A word or number, or a single mark, each with one optional space before it; or white space.
 WORDS = " ?[^\\s\\p{P}\\p{S}]+| ?[\\p{P}\\p{S}]|\\s+"
 CHARACTER = "[\\s\\S]"
 PUNCTUATION = "[\\p{P}\\p{S}]"
@@ -115,7 +115,7 @@ METASPACE: dict[str, Check] = {
 BEHAVIOR = _one_of("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
 BERT_ENDS: dict[str, Check] = {"sep": _is_token_and_id, "cls": _is_token_and_id}
 
-# For each section: the field that lists the parts of a Sequence, and the fields of each type of
+# For each section: the key that lists the components of a Sequence, and the fields of each type of
 # component. Other fields are refused.
 COMPONENTS: dict[str, tuple[str, dict[str, dict[str, Check]]]] = {
     "normalizer": (
@@ -172,7 +172,7 @@ MODELS: dict[str, dict[str, Check]] = {
     "BPE": {
         "dropout": _one_of(None),
         "unk_token": lambda value: value is None or _is_text(value),
-        "continuing_subword_prefix": NO_AFFIX,  # the library panics at a merge without it
+        "continuing_subword_prefix": NO_AFFIX,  # a merge of tokens without the prefix would panic
         "end_of_word_suffix": NO_AFFIX,
         **_flags("fuse_unk", "byte_fallback", "ignore_merges"),
     },
@@ -192,10 +192,10 @@ ADDED_FIELDS: dict[str, Check] = {
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Load a tokenizer; raise `UserError` for components that are not in the closed list."""
+    """Load a tokenizer; raise `UserError` for components that are not supported."""
     content = read_json(path, "a tokenizer", max_bytes=MAX_BYTES)
     with tokenizer_errors(f"{short_path(path)}: the tokenizer cannot be loaded"):
-        return Tokenizer.from_str(json.dumps(_checked(content)))
+        return Tokenizer.from_str(json.dumps(_checked_content(content)))
 
 
 @contextmanager
@@ -212,66 +212,75 @@ def tokenizer_errors(message: str) -> Iterator[None]:
             raise
         raise UserError(
             f"{message} ({str(error)[:200]})",
-            fix="restore tokenizer.json from where the model came from",
+            fix="download tokenizer.json again, or use a model whose tokenizer is supported",
         ) from None
 
 
-def _checked(content: Any) -> dict[str, Any]:
-    """Return the parts of a `tokenizer.json` that the library may see; ValueError for others."""
+def _checked_content(content: Any) -> dict[str, Any]:
+    """Return the checked sections of a `tokenizer.json`, and drop all other sections.
+
+    Raises ValueError for a component or field that is not in the lists above.
+    """
     if not isinstance(content, dict):
         raise ValueError("expected a JSON object")
     checked: dict[str, Any] = {"version": "1.0", "truncation": None, "padding": None}
     for section in COMPONENTS:
         component = content.get(section)
-        checked[section] = None if component is None else _component(section, component)
-    checked["added_tokens"] = _added_tokens(content.get("added_tokens") or [])
-    checked["model"] = _model(content.get("model"))
+        checked[section] = None if component is None else _checked_component(section, component)
+    checked["added_tokens"] = _checked_added_tokens(content.get("added_tokens") or [])
+    checked["model"] = _checked_model(content.get("model"))
     return checked
 
 
-def _component(section: str, component: Any, nesting: int = 0) -> dict[str, Any]:
-    parts, types = COMPONENTS[section]
+def _checked_component(section: str, component: Any, nesting: int = 0) -> dict[str, Any]:
+    list_key, types = COMPONENTS[section]
     kind = component.get("type") if isinstance(component, dict) else None
-    if kind == "Sequence" and component.keys() == {"type", parts}:
-        inside = component[parts]
-        if not isinstance(inside, list) or len(inside) > MAX_PARTS or nesting >= MAX_NESTING:
-            raise ValueError(f"{section} has too many parts")
-        return {"type": kind, parts: [_component(section, part, nesting + 1) for part in inside]}
-    _check_fields(section, kind, component, types)
+    if kind == "Sequence" and component.keys() == {"type", list_key}:
+        parts = component[list_key]
+        if not isinstance(parts, list) or len(parts) > MAX_PARTS or nesting >= MAX_NESTING:
+            limits = f"{MAX_PARTS} components and {MAX_NESTING} levels of sequences"
+            raise ValueError(f"{section} must be a sequence of at most {limits}")
+        return {
+            "type": kind,
+            list_key: [_checked_component(section, part, nesting + 1) for part in parts],
+        }
+    _check_component(section, kind, component, types)
     if kind == "TemplateProcessing":
         # The library panics at a special token that is not listed.
         template = (*component.get("single", ()), *component.get("pair", ()))
         used = {part["SpecialToken"]["id"] for part in template if "SpecialToken" in part}
         if unknown := used - component.get("special_tokens", {}).keys():
-            raise ValueError(f"a template with the unknown token {min(unknown)!r}")
+            raise ValueError(f"special_tokens does not list {min(unknown)!r} of the template")
     return dict(component)
 
 
-def _check_fields(
-    where: str, kind: Any, fields: Mapping[str, Any], types: Mapping[str, Mapping[str, Check]]
+def _check_component(
+    section: str, kind: Any, fields: Mapping[str, Any], types: Mapping[str, Mapping[str, Check]]
 ) -> None:
     if not isinstance(kind, str) or kind not in types:
         known = ", ".join(sorted(types))
-        raise ValueError(f"{where} of type {str(kind)[:60]!r}, expected one of {known}")
+        raise ValueError(f"{section} of type {str(kind)[:60]!r}, expected one of {known}")
+    _check_fields(f"{section} {kind}", fields, types[kind])
+
+
+def _check_fields(owner: str, fields: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
     for name, value in fields.items():
-        if name != "type" and not (name in types[kind] and types[kind][name](value)):
+        if name != "type" and not (name in checks and checks[name](value)):
             text = json.dumps(value) if not isinstance(value, dict | list) else str(value)
-            raise ValueError(
-                f"{where} {kind} with {name[:60]!r} = {text[:60]}, which is not supported"
-            )
+            raise ValueError(f"{owner} with {name[:60]!r} = {text[:60]}, which is not supported")
 
 
-def _added_tokens(tokens: Any) -> list[dict[str, Any]]:
+def _checked_added_tokens(tokens: Any) -> list[dict[str, Any]]:
     if not isinstance(tokens, list) or len(tokens) > MAX_ADDED:
         raise ValueError(f"added_tokens must be a list of at most {MAX_ADDED:,}")
     for token in tokens:
         if not isinstance(token, dict) or not {"id", "content"} <= token.keys():
             raise ValueError("an added token without id and content")
-        _check_fields("an added", "token", token, {"token": ADDED_FIELDS})
+        _check_fields("an added token", token, ADDED_FIELDS)
     return tokens
 
 
-def _model(model: Any) -> dict[str, Any]:
+def _checked_model(model: Any) -> dict[str, Any]:
     if not isinstance(model, dict):
         raise ValueError("it has no model")
     # The first files of BERT and GPT-2 do not name the type.
@@ -279,11 +288,12 @@ def _model(model: Any) -> dict[str, Any]:
     named = (kind for field, kind in by_field.items() if field in model)
     kind = model.get("type") or next(named, "WordLevel")
     fields = {name: value for name, value in model.items() if name not in ("vocab", "merges")}
-    _check_fields("model", kind, fields, MODELS)
+    _check_component("model", kind, fields, MODELS)
     vocabulary: Any = model.get("vocab")
     _check_vocabulary(vocabulary, dict if kind != "Unigram" else list)
     unknown = model.get("unk_token") or None
-    if kind != "Unigram" and unknown not in vocabulary and (unknown or kind != "BPE"):
+    is_optional = unknown is None and kind == "BPE"
+    if kind != "Unigram" and not is_optional and unknown not in vocabulary:
         raise ValueError(f"its unk_token {str(unknown)[:60]!r} is not in its vocabulary")
     checked = {**fields, "type": kind, "vocab": vocabulary}
     if kind == "BPE":
@@ -296,15 +306,15 @@ def _model(model: Any) -> dict[str, Any]:
 
 
 def _check_vocabulary(vocabulary: Any, kind: type[dict[str, int]] | type[list[Any]]) -> None:
-    """Check a dict of token numbers, or the list of tokens with scores of a Unigram model."""
+    """Check a dict of tokens with ids, or the list of tokens with scores of a Unigram model."""
     if not isinstance(vocabulary, kind) or not 0 < len(vocabulary) <= MAX_TOKENS:
         raise ValueError(f"a vocabulary must be a {kind.__name__} of 1 to {MAX_TOKENS:,} tokens")
     if isinstance(vocabulary, dict):
         if not all(map(_is_id, vocabulary.values())) or not all(map(_is_text, vocabulary)):
-            limits = f"{MAX_TOKEN_LENGTH} characters and numbers below {MAX_TOKENS:,}"
+            limits = f"{MAX_TOKEN_LENGTH} characters and ids below {MAX_TOKENS:,}"
             raise ValueError(f"a vocabulary must have tokens of at most {limits}")
         if len(set(vocabulary.values())) < len(vocabulary):
-            raise ValueError("two tokens of the vocabulary have the same number")
+            raise ValueError("two tokens of the vocabulary have the same id")
     elif not all(map(_is_scored_token, vocabulary)):
         limits = f"of at most {MAX_UNIGRAM_LENGTH} characters with finite scores"
         raise ValueError(f"a Unigram vocabulary must be a list of tokens {limits}")

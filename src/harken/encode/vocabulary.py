@@ -1,8 +1,8 @@
-"""Text <-> token numbers for all vocabularies, with the `tokenizers` library.
+"""Text <-> token ids for all vocabularies, with the `tokenizers` library.
 
-Every vocabulary starts with the same four special tokens and, except for whole words
-(`WholeWordsConfig`), contains the 256 bytes, so that it encodes any text and decodes it exactly. A
-space is added before a text: a word then has the same tokens at the start and in a sentence.
+Every vocabulary starts with the same four special tokens. All except whole words
+(`WholeWordsConfig`) contain the 256 bytes, so that they encode any text and decode it exactly, and
+add a space before a text: a word then has the same tokens at the start and in a sentence.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,8 +24,8 @@ CHUNK_TEXTS = 4096
 class VocabularySizes(NamedTuple):
     """The sizes that a model is built with."""
 
-    entries: int
-    characters: int = 0  # of a vocabulary with spellings
+    entries: int  # tokens, or words of the task `tag`
+    characters: int = 0  # in the spellings of the words
     tags: int = 0
 
 
@@ -48,7 +48,7 @@ class Vocabulary:
         return VocabularySizes(len(self))
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Return the tokens of each text."""
+        """Return the token ids of each text."""
         encoded: list[np.ndarray] = []
         # In chunks, because signals are only handled between two calls of the library.
         for start in range(0, len(texts), CHUNK_TEXTS):
@@ -67,24 +67,26 @@ class Vocabulary:
     def token_texts(self, tokens: Sequence[int]) -> list[str]:
         """Return the text of each token, for display."""
         special = dict(enumerate(SPECIAL))
-        return [special.get(token) or self._piece(token) for token in tokens]
+        return [special.get(token) or self._token_text(token) for token in tokens]
 
     def begins_word(self, token: int) -> bool:
         """Return whether the token begins with white space."""
-        return self._piece(token)[:1].isspace()
+        return self._token_text(token)[:1].isspace()
 
     def word_indices(self, tokens: Sequence[int]) -> list[int]:
         """Return the index of the word of each token; a space belongs to the word before it."""
         prefixes = self.decode([tokens[: end + 1] for end in range(len(tokens))])
         counts = [len(prefix.split()) for prefix in prefixes]
-        # The first bytes of a character may look like a word until the character is complete.
-        whole = np.minimum(np.maximum.accumulate(counts, dtype=np.int64), counts[-1:])
-        return [max(int(count) - 1, 0) for count in whole]
+        # The first bytes of a white-space character look like a word until it is complete. Indices
+        # must not decrease, nor exceed that of the last word.
+        ordered = np.minimum(np.maximum.accumulate(counts, dtype=np.int64), counts[-1:])
+        return [max(int(count) - 1, 0) for count in ordered]
 
-    def _piece(self, token: int) -> str:
+    def _token_text(self, token: int) -> str:
         with tokenizer_errors(f"token {token} cannot be decoded"):
             text = str(self._tokenizer.decode([token]))
-        # A part of a character decodes to the replacement character; show its name instead.
+        # A part of a character decodes to the replacement character; show the token as it is stored
+        # instead, such as `<0xE2>`.
         return str(self._tokenizer.id_to_token(token)) if "�" in text or not text else text
 
     def to_json(self) -> str:
@@ -92,13 +94,13 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
-        """Load the tokenizer of a run: special tokens first, numbers without gaps."""
+        """Load the tokenizer of a run: special tokens first, ids without gaps."""
         try:
             tokenizer = load_tokenizer(path)
-            numbers = tokenizer.get_vocab(with_added_tokens=True)
-            if sorted(numbers.values()) != list(range(len(numbers))):
-                raise UserError(f"{short_path(path)}: the numbers of its tokens have gaps", fix="")
-            if [numbers.get(token) for token in SPECIAL] != list(range(len(SPECIAL))):
+            ids = tokenizer.get_vocab(with_added_tokens=True)
+            if sorted(ids.values()) != list(range(len(ids))):
+                raise UserError(f"{short_path(path)}: the ids of its tokens have gaps", fix="")
+            if [ids.get(token) for token in SPECIAL] != list(range(len(SPECIAL))):
                 raise UserError(f"{short_path(path)}: its first tokens are not {SPECIAL}", fix="")
         except UserError as error:
             raise Failure(

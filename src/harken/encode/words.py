@@ -3,8 +3,9 @@
     word         "London"  ->  the row of "london" in the table, or UNKNOWN
     characters   "London"  ->  L o n d o n, each an index or UNKNOWN
 
-A form is a word with its case. Each distinct form is encoded once. The vocabulary also stores the
-count and the most frequent tag of each form, for the baseline and the metrics of unknown words.
+A form is a word as it is written, with its case. Each distinct form is encoded once. The vocabulary
+also stores the count and the most frequent tag of each form, for the majority baseline and for
+metrics of known and unknown words.
 """
 
 import json
@@ -24,8 +25,8 @@ from harken.inputs import read_json, short_path
 
 FIRST_INDEX = UNKNOWN + 1  # of words and characters; PAD and UNKNOWN come before
 MAX_BYTES = 2**26
-MAX_COUNT = 2**40
-MAX_END = 20  # characters at each end; the middle of a longer word is ignored
+MAX_COUNT = 2**40  # a larger count means that the file is damaged
+END_CHARACTERS = 20  # at each end of a word; characters between them are ignored
 
 
 class WordStatistics(NamedTuple):
@@ -36,19 +37,21 @@ class WordStatistics(NamedTuple):
 
 
 class EncodedWords(NamedTuple):
-    """Sentences as embedding rows, and as indices into `spellings`, one per distinct form."""
+    """Sentences as rows of the embedding table, and as distinct forms with their characters."""
 
-    rows: list[np.ndarray]
-    forms: list[np.ndarray]
-    spellings: list[np.ndarray]
+    rows: list[np.ndarray]  # of each sentence, a row per word
+    forms: list[np.ndarray]  # of each sentence, an index into `spellings` per word
+    spellings: list[np.ndarray]  # of each distinct form, the indices of its characters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WordVocabularyConfig:
     """Which words have an embedding."""
 
-    min_count: int = bounded(1, at_least=1)  # minimum count of a word in the training data
-    lowercase: bool = True  # words that differ only in case share an embedding; characters keep it
+    # minimum count of a word; rarer words have the embedding of the unknown word
+    min_count: int = bounded(1, at_least=1)
+    # words that differ only in case share an embedding; their characters keep the case
+    lowercase: bool = True
 
     def fit(self, sentences: Iterable[Sentence]) -> "WordVocabulary":
         by_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -60,7 +63,7 @@ class WordVocabularyConfig:
         return WordVocabulary(
             min_count=self.min_count,
             lowercase=self.lowercase,
-            known={
+            statistics={
                 word: WordStatistics(by_word[word].total(), _most_frequent(by_word[word]))
                 for word in sorted(by_word)
             },
@@ -79,7 +82,7 @@ class WordVocabulary:
 
     min_count: int
     lowercase: bool
-    known: Mapping[str, WordStatistics]  # by exact form
+    statistics: Mapping[str, WordStatistics]  # by form
     tag_counts: Mapping[str, int]  # in sorted order, which defines the index of a tag
     rows: Mapping[str, int] = field(init=False)  # word to row of the embedding table
     characters: Mapping[str, int] = field(init=False)
@@ -88,7 +91,7 @@ class WordVocabulary:
     def __post_init__(self) -> None:
         counts = self._counts()
         frequent = sorted(word for word in counts if counts[word] >= self.min_count)
-        chars = sorted({char for form in self.known for char in form})
+        chars = sorted({char for form in self.statistics for char in form})
         assign = object.__setattr__  # the dataclass is frozen
         assign(self, "rows", {word: row for row, word in enumerate(frequent, start=FIRST_INDEX)})
         assign(self, "characters", {char: n for n, char in enumerate(chars, start=FIRST_INDEX)})
@@ -118,7 +121,7 @@ class WordVocabulary:
 
     def likely_tag(self, form: str) -> str:
         """Return the most frequent tag of a word, or of all words if it is unknown."""
-        return self.known[form].tag if form in self.known else self.majority_tag
+        return self.statistics[form].tag if form in self.statistics else self.majority_tag
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> EncodedWords:
         forms: dict[str, int] = {}
@@ -126,12 +129,12 @@ class WordVocabulary:
             np.array([forms.setdefault(word, len(forms)) for word in words], dtype=np.int64)
             for words in sentences
         ]
-        found = [self.rows.get(self._without_case(form), UNKNOWN) for form in forms]
-        rows, spellings = np.array(found, dtype=np.int64), [*map(self._spell, forms)]
+        row_of_form = [self.rows.get(self._without_case(form), UNKNOWN) for form in forms]
+        rows, spellings = np.array(row_of_form, dtype=np.int64), [*map(self._spell, forms)]
         return EncodedWords([rows[index] for index in indices], indices, spellings)
 
     def to_json(self) -> str:
-        words = [[word, *known] for word, known in self.known.items()]
+        words = [[form, *entry] for form, entry in self.statistics.items()]
         stored = {"least": self.min_count, "lower": self.lowercase, "tags": dict(self.tag_counts)}
         return json.dumps({**stored, "words": words}, ensure_ascii=False, indent=0)
 
@@ -148,25 +151,28 @@ class WordVocabulary:
 
     def _counts(self) -> Counter[str]:
         counts: Counter[str] = Counter()
-        for form, known in self.known.items():
-            counts[self._without_case(form)] += known.occurrences
+        for form, entry in self.statistics.items():
+            counts[self._without_case(form)] += entry.occurrences
         return counts
 
     def _without_case(self, form: str) -> str:
         return form.lower() if self.lowercase else form
 
     def _spell(self, form: str) -> np.ndarray:
-        letters = form if len(form) <= 2 * MAX_END else form[:MAX_END] + form[-MAX_END:]
-        return np.array([self.characters.get(c, UNKNOWN) for c in letters], dtype=np.int64)
+        is_long = len(form) > 2 * END_CHARACTERS
+        kept = form[:END_CHARACTERS] + form[-END_CHARACTERS:] if is_long else form
+        return np.array([self.characters.get(char, UNKNOWN) for char in kept], dtype=np.int64)
 
 
 def _parsed(stored: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a vocabulary; ValueError for values of another type."""
+    """Return the fields of a vocabulary; raise ValueError for wrong values."""
     least, lower, tags = stored["least"], stored["lower"], stored["tags"]
-    known = {word: WordStatistics(count, tag) for word, count, tag in stored["words"]}
-    counts = [least, *tags.values(), *(entry.occurrences for entry in known.values())]
-    if type(lower) is not bool or any(type(n) is not int or not 0 < n <= MAX_COUNT for n in counts):
-        raise ValueError("a count is not an integer above 0")
-    if not known or any(entry.tag not in tags for entry in known.values()):
-        raise ValueError("words without tags")
-    return {"min_count": least, "lowercase": lower, "known": known, "tag_counts": tags}
+    entries = {form: WordStatistics(count, tag) for form, count, tag in stored["words"]}
+    counts = [least, *tags.values(), *(entry.occurrences for entry in entries.values())]
+    if type(lower) is not bool:
+        raise ValueError("'lower' is not true or false")
+    if any(type(count) is not int or not 0 < count <= MAX_COUNT for count in counts):
+        raise ValueError(f"a count is not an integer from 1 to {MAX_COUNT:,}")
+    if not entries or any(entry.tag not in tags for entry in entries.values()):
+        raise ValueError("no words, or a word whose tag is not in 'tags'")
+    return {"min_count": least, "lowercase": lower, "statistics": entries, "tag_counts": tags}

@@ -1,11 +1,11 @@
 """Read arrays of images, or of feature maps of another network.
 
-    train.npz   uint8           [N, Y, X] or [N, Y, X, K]   N images, channels last
-    maps.npy    float or int8   [N, X, Y, K]                N maps M[x, y, K]
-    scale.npy   float           [K]                         factor per channel, multiplies the maps
+    images   uint8           [N, Y, X] or [N, Y, X, K]   N images, channels last
+    maps     float or int8   [N, X, Y, K]                N maps M[x, y, K]
+    scale    float           [K]                         factor per channel, multiplies the maps
 
-A .npz is decompressed into memory; a .npy is memory-mapped. Nothing is unpickled. The size in a
-header is compared with the bytes of the file before memory is allocated.
+Each is a .npz, which is decompressed into memory, or a .npy, which is memory-mapped. Nothing is
+unpickled. The size in a header is compared with the bytes of the file before memory is allocated.
 """
 
 import io
@@ -28,14 +28,14 @@ from harken.inputs import open_input
 
 MAX_BYTES = 2**30  # of a decompressed .npz: 5,000 images of 256 x 256 x 3
 MAX_CHANNELS = 4  # of an image; a larger last axis is not the channels
-MAX_HEADER = 2**16  # bytes; numpy writes 128
-MAX_DIRECTORY = 2**20  # bytes of the list of members of a .npz, which `ZipFile` reads whole
+MAX_HEADER = 2**16  # bytes of a .npy header (numpy writes 128), and of the end record of a .npz
+MAX_DIRECTORY = 2**20  # bytes of the central directory of a .npz, which `ZipFile` reads whole
 MAX_DEFLATE_RATIO = 1032  # maximum compression ratio of Deflate
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 Check = Callable[
     [tuple[int, ...], np.dtype[Any]], str | None
-]  # returns None, or the expected array
+]  # returns None, or a description of the expected array
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -147,16 +147,18 @@ def _load(path: Path, check: Check, *, key: str, max_bytes: int) -> NDArray[Any]
         except (UserError, MemoryError):
             raise
         except Exception as error:  # numpy and zipfile raise many types on damaged data
-            raise _damaged(path, str(error).partition("\n")[0] or type(error).__name__) from error
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise _unreadable(path, reason) from error
 
 
 def _load_npz(
     file: BinaryIO, size: int, path: Path, check: Check, key: str, max_bytes: int
 ) -> NDArray[Any]:
     file.seek(max(0, size - MAX_HEADER))
-    end = file.read().rpartition(b"PK\5\6")[2]
-    if int.from_bytes(end[8:12], "little") > MAX_DIRECTORY:
-        raise _damaged(path, "the list of members is too long")
+    end_record = file.read().rpartition(b"PK\5\6")[2]
+    directory_size = int.from_bytes(end_record[8:12], "little")
+    if directory_size > MAX_DIRECTORY:
+        raise _unreadable(path, f"a central directory of {directory_size:,} bytes")
     with zipfile.ZipFile(file) as archive:
         member = _member(archive, path, key)
         if member.file_size > max_bytes:
@@ -164,10 +166,10 @@ def _load_npz(
             fix = "save it with `numpy.save` as .npy, which is memory-mapped"
             raise UserError(f"{path}: the array is too large ({sizes})", fix=fix)
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise _damaged(path, "compression other than Deflate")
+            raise _unreadable(path, "compression other than Deflate")
         if member.file_size > MAX_DEFLATE_RATIO * member.compress_size:
             packed = f"{member.compress_size:,} compressed bytes"
-            raise _damaged(path, f"{member.file_size:,} bytes in {packed}")
+            raise _unreadable(path, f"{member.file_size:,} bytes in {packed}")
         with archive.open(member) as stream:
             _check_header(stream.read(MAX_HEADER), member.file_size, path, check)
         with archive.open(member) as stream:
@@ -191,12 +193,12 @@ def _member(archive: zipfile.ZipFile, path: Path, key: str) -> zipfile.ZipInfo:
 
 
 def _check_header(start: bytes, size: int, path: Path, check: Check) -> None:
-    """Check the shape and type, and that the file size matches them."""
+    """Check the shape and type in a .npy header, and that `size` bytes match them."""
     stream = io.BytesIO(start)
     try:
         shape, _, dtype = HEADERS[npy.read_magic(stream)](stream)
     except MemoryError as error:  # raised by Python's parser for deeply nested brackets
-        raise _damaged(path, "invalid header") from error
+        raise _unreadable(path, "invalid header") from error
     got = f"{str(dtype)[:60]} [{', '.join(map(str, shape))[:60]}]"
     if (expected := check(shape, dtype)) is not None:
         raise UserError(
@@ -205,9 +207,9 @@ def _check_header(start: bytes, size: int, path: Path, check: Check) -> None:
         )
     data_bytes = size - stream.tell()
     if min(shape) < 1 or math.prod(shape) * dtype.itemsize != data_bytes:
-        raise _damaged(path, f"{data_bytes:,} bytes of data for {got}")
+        raise _unreadable(path, f"{data_bytes:,} bytes of data for {got}")
 
 
-def _damaged(path: Path, reason: str) -> UserError:
-    message = f"{path}: damaged array ({reason[:200]}; expected a complete .npy or .npz)"
-    return UserError(message, fix="copy, download or save it again")
+def _unreadable(path: Path, reason: str) -> UserError:
+    message = f"{path}: the array cannot be read ({reason[:200]}; expected a complete .npy or .npz)"
+    return UserError(message, fix="copy or download it again, or save it with numpy")

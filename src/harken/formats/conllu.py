@@ -5,7 +5,7 @@
     2<TAB>duck<TAB>duck<TAB>VERB<TAB>…                        ("PRON", "VERB", "PUNCT"))
     3<TAB>.<TAB>.<TAB>PUNCT<TAB>…
 
-A blank line ends a sentence. The first line that is not a comment determines the format.
+A blank line ends a sentence. The first line that does not start with `#` determines the format.
 Multiword-token ranges (`2-3`) and empty nodes (`5.1`) are skipped. Words are unchanged, including
 spaces within them. Trees are not read.
 """
@@ -39,9 +39,9 @@ def read_conllu(path: Path, column: Column = "upos") -> list[Sentence]:
         message = f"{display_path(path)}: no sentences (expected at least one)"
         raise UserError(message, fix="check that the file was written or downloaded completely")
     words = [word for sentence in sentences for word in sentence.words]
-    phrases = sum(len(word.split()) > 2 for word in words)
-    if len(words) >= 10 and phrases > len(words) / 2:
-        problem = f"the first column has whole sentences ({words[0][:40]!r}), not words"
+    phrases = [word for word in words if len(word.split()) > 2]
+    if len(words) >= 10 and len(phrases) > len(words) / 2:
+        problem = f"expected one word per line, got texts such as {phrases[0][:40]!r}"
         fix = "write word<TAB>tag, one word per line, with a blank line after each sentence"
         raise UserError(f"{display_path(path)}: {problem}", fix=fix)
     return sentences
@@ -69,8 +69,8 @@ def _ten_columns(block: list[Line], column: Column) -> Iterator[Token]:
         if line.text.startswith("#"):
             continue
         cells = _cells(line, COLUMNS)
-        if included := RANGE.fullmatch(cells[0]):
-            range_end = max(range_end, int(included[1]))
+        if match := RANGE.fullmatch(cells[0]):
+            range_end = max(range_end, int(match[1]))
         elif not EMPTY_NODE.fullmatch(cells[0]):
             count += 1
             if cells[0] != str(count):
@@ -96,11 +96,11 @@ def _cells(line: Line, count: int) -> list[str]:
     cells = line.text.split("\t")
     if len(cells) == count:
         return cells
-    columns = "CoNLL-U" if count == COLUMNS else "word<TAB>tag, as in the first line"
-    spaces = len(cells) < count and len(line.text.split()) >= count
+    layout = "CoNLL-U" if count == COLUMNS else "word<TAB>tag, as in the first sentence"
+    has_spaces = len(cells) < count and len(line.text.split()) >= count
     got = f"{len(cells)} in {line.text[:60]!r}"
-    problem = f"expected {count} tab-separated columns of {columns}, got {got}"
-    raise line.error(problem, "replace runs of spaces by tabs" if spaces else SEE)
+    problem = f"expected {count} tab-separated columns of {layout}, got {got}"
+    raise line.error(problem, "replace runs of spaces by tabs" if has_spaces else SEE)
 
 
 def _token(line: Line, word: str, tag: str, name: str) -> Token:

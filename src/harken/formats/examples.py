@@ -60,10 +60,10 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A bounding box, in pixels from the upper left corner of the image."""
+    """A bounding box in pixels; x and y are those of its upper left corner."""
 
-    x: float
-    y: float
+    x: float  # from the left edge of the image
+    y: float  # from the upper edge
     width: float
     height: float
 

@@ -1,6 +1,6 @@
 """Read image files (PNG, JPEG, GIF, BMP, WebP) as uint8 arrays Y X K, gray or RGB.
 
-    format by the first bytes -> size limits -> Pillow -> white background -> Exif -> resized
+    format by the first bytes -> size limits -> Pillow -> white background -> Exif -> resizing
 
 The first frame of an animation is read. Transparent pixels become white, 16 bits are reduced to the
 upper 8, CMYK becomes (1 - C) (1 - K), and color profiles are ignored. An image is resized by
@@ -11,7 +11,8 @@ upper 8, CMYK becomes (1 - C) (1 - K), and color profiles are ignored. An image 
 
 Files that Pillow reads incompletely or very slowly are rejected: truncated PNG data with valid
 checksums (Pillow fills the missing rows with black), JPEG with too many scans, BMP with run-length
-encoding, too many pixels or chunks. Reading takes at most 24 bytes * pixels + 4 * file size.
+encoding, too many pixels or chunks. Reading takes at most 24 bytes * pixels + 4 * file size of
+memory.
 """
 
 import io
@@ -60,6 +61,7 @@ OTHER_FORMATS = {b"%PDF": "PDF", b"<svg": "SVG", b"8BPS": "Photoshop"}
 OTHER_FORMATS |= {b"II*\0": "TIFF", b"MM\0*": "TIFF"}
 ORIENTATION, SHORT = 0x0112, 3  # a tag and a type of Exif
 BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
+# The transpose that undoes each Exif orientation.
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -90,7 +92,7 @@ def decode_image(
     size: tuple[int, int] | None = None,
     fit: Fit = "pad",
 ) -> UInt8[np.ndarray, "Y X K"]:
-    """Decode the bytes of an image file, which errors call `name`."""
+    """Decode the bytes of an image file; `name` appears in error messages."""
     kind = _format(content)
     if kind is None:
         raise _other_format(content, name)
@@ -174,8 +176,8 @@ def exif_orientation(exif: bytes) -> int:
         (start,) = struct.unpack_from(f"{order}I", exif, 4)
         (entries,) = struct.unpack_from(f"{order}H", exif, start)
         for offset in range(start + 2, start + 2 + 12 * entries, 12):
-            tag, kind, _, value = struct.unpack_from(f"{order}HHIH", exif, offset)
-            if (tag, kind) == (ORIENTATION, SHORT) and 1 <= value <= 8:
+            tag, tag_type, _, value = struct.unpack_from(f"{order}HHIH", exif, offset)
+            if (tag, tag_type) == (ORIENTATION, SHORT) and 1 <= value <= 8:
                 return int(value)
     except struct.error:  # truncated Exif data
         pass
@@ -188,7 +190,7 @@ def exif_orientation(exif: bytes) -> int:
 class _FilePart(NamedTuple):
     """A PNG chunk, a JPEG segment or a GIF block; only PNG has data and a checksum."""
 
-    kind: bytes
+    type: bytes
     data: memoryview = memoryview(b"")
     intact: bool = True
 
@@ -203,7 +205,7 @@ def _parts(content: bytes, kind: str, name: str) -> list[_FilePart]:
     """List the parts of a PNG, JPEG or GIF file; raise `UserError` for too many parts or scans."""
     walks = {"PNG": _png_chunks, "JPEG": _jpeg_segments, "GIF": _gif_blocks}
     parts = list(islice(walks[kind](content), MAX_PARTS + 1)) if kind in walks else []
-    scans = sum(part.kind == START_OF_SCAN for part in parts) if kind == "JPEG" else 0
+    scans = sum(part.type == START_OF_SCAN for part in parts) if kind == "JPEG" else 0
     if len(parts) > MAX_PARTS or scans > MAX_SCANS:
         limit = f"{MAX_SCANS} scans" if scans > MAX_SCANS else f"{MAX_PARTS:,} parts"
         message = f"{name}: unusual {kind} file (expected at most {limit}, got more)"
@@ -219,7 +221,7 @@ def _check_opened(image: Image.Image, parts: list[_FilePart], name: str) -> None
     if image.format == "PNG":
         _check_png_data(image, parts, name)
     if image.format == "BMP" and image.info.get("compression") in BMP_RLE:
-        message = f"{name}: compressed BMP (expected pixels without run lengths)"
+        message = f"{name}: BMP with run-length encoding (expected uncompressed pixels)"
         raise UserError(message, fix=CONVERT)
 
 
@@ -239,11 +241,12 @@ def _damaged(name: str, reason: str) -> UserError:
 def _png_chunks(content: bytes) -> Iterator[_FilePart]:
     offset, view = 8, memoryview(content)
     while offset + 8 <= len(content):
-        length, kind = struct.unpack_from(">I4s", content, offset)
+        length, chunk_type = struct.unpack_from(">I4s", content, offset)
         end = offset + 8 + length
         data, checksum = view[offset + 8 : end], int.from_bytes(view[end : end + 4])
-        yield _FilePart(kind, data, zlib.crc32(data, zlib.crc32(kind)) == checksum)
-        if kind == b"IEND":
+        intact = zlib.crc32(data, zlib.crc32(chunk_type)) == checksum
+        yield _FilePart(chunk_type, data, intact)
+        if chunk_type == b"IEND":
             return
         offset = end + 4
 
@@ -257,7 +260,10 @@ def _jpeg_segments(content: bytes) -> Iterator[_FilePart]:
 
 def _gif_blocks(content: bytes) -> Iterator[_FilePart]:
     """Yield the blocks of the extensions before the first frame."""
-    offset = 13 + (3 << (content[10] & 7) + 1 if content[10:11] >= b"\x80" else 0)
+    offset = 13  # length of the header
+    # Bit 7 of its flags: a color table follows; bits 0 to 2: the size of the table.
+    if len(content) > 10 and content[10] & 0x80:
+        offset += 3 * 2 ** ((content[10] & 7) + 1)
     while content[offset : offset + 1] == b"!":
         offset += 2
         while offset < len(content):
@@ -269,14 +275,14 @@ def _gif_blocks(content: bytes) -> Iterator[_FilePart]:
 
 
 def _check_png_data(image: Image.Image, parts: list[_FilePart], name: str) -> None:
-    """Decompress the data and check their size, Σ_passes rows · (1 + ceil(columns · bits / 8))."""
-    header = next(part.data for part in parts if part.kind == b"IHDR")
+    """Decompress the data and check their bytes: Σ_passes rows · (1 + ⌈columns · bits / 8⌉)."""
+    header = next(part.data for part in parts if part.type == b"IHDR")
     depth, color, interlaced = header[8], header[9], header[12]
-    bits, expected = depth * PNG_CHANNELS.get(color, 1), 0
+    bits, expected = depth * PNG_CHANNELS.get(color, 1), 0  # bits per pixel
     for left, top, across, down in ADAM7 if interlaced else ((0, 0, 1, 1),):
         columns, rows = len(range(left, image.width, across)), len(range(top, image.height, down))
         expected += rows * (1 + (columns * bits + 7) // 8) if columns else 0
-    chunks = [part for part in parts if part.kind == b"IDAT"]
+    chunks = [part for part in parts if part.type == b"IDAT"]
     if not all(chunk.intact for chunk in chunks):  # Pillow skips the checksums of data
         raise _damaged(name, "wrong checksum of PNG data")
     stream = io.BytesIO(b"".join(chunk.data for chunk in chunks))
@@ -329,13 +335,13 @@ def _placement(
     (columns, rows), (width, height) = original, size
     source: Rectangle = (0, 0, columns, rows)
     target: Rectangle = (0, 0, width, height)
-    across, down = width / columns, height / rows
+    x_scale, y_scale = width / columns, height / rows
     if fit == "pad":
-        scaled = [max(1, round(side * min(across, down))) for side in original]
+        scaled = [max(1, round(side * min(x_scale, y_scale))) for side in original]
         left, top = (width - scaled[0]) // 2, (height - scaled[1]) // 2
         target = (left, top, left + scaled[0], top + scaled[1])
     elif fit == "crop":
-        visible = [side / max(across, down) for side in size]
-        margin, above = max(0.0, columns - visible[0]) / 2, max(0.0, rows - visible[1]) / 2
-        source = (margin, above, columns - margin, rows - above)
+        visible = [side / max(x_scale, y_scale) for side in size]
+        cut_x, cut_y = max(0.0, columns - visible[0]) / 2, max(0.0, rows - visible[1]) / 2
+        source = (cut_x, cut_y, columns - cut_x, rows - cut_y)
     return source, target

@@ -56,8 +56,8 @@ class ImageFiles:
             return image
         raise UserError(
             f"the captions name row {image} of an array (expected files, or the array)",
-            fix="set data.images or data.features to it, or put it next to the captions with the "
-            "same stem: train.npz next to train.jsonl",
+            fix="set data.images or data.features to the array, or name it like the captions: "
+            "train.npz next to train.jsonl",
         )
 
 
@@ -81,7 +81,7 @@ class ImageRows:
             return image
         raise UserError(
             f"{image}: expected a row of {self.array.path}, got a file",
-            fix="name rows by 'index', or leave the array out and give all images as files",
+            fix="refer to rows by 'index', or remove the array and give all images as files",
         )
 
 
@@ -91,13 +91,13 @@ ImageSource = ImageFiles | ImageRows
 def load_image(
     name: str, files: ImageFiles | None, open_array: Callable[[Path], Array]
 ) -> ImageBatch:
-    """Return one image by its name; `files` is None for a model that reads only arrays."""
+    """Return a batch of one image; `files` is None for a model of feature maps."""
     row = None if exists(Path(name)) else _ROW.fullmatch(name)
     if row is not None:
         return ImageRows(array=open_array(Path(row["file"]))).take([int(row["row"])])
     if files is None:
         raise UserError(
             f"{name}: expected a row of an array, such as maps.npy#12",
-            fix="this model reads feature maps that another network computed; name one of these",
+            fix="this model reads feature maps that another network computed, not image files",
         )
     return files.take([Path(name)])

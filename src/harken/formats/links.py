@@ -43,17 +43,17 @@ def read_links(path: Path, pairs: Sequence[Pair], first: Side = "source") -> lis
 def _links(line: Line, pair: Pair, first: Side) -> GoldLinks:
     sure, possible = set(), set()
     counts = len(pair.source.split()), len(pair.target.split())
-    for cell in line.text.split():
-        match = _LINK.fullmatch(cell)
+    for link_text in line.text.split():
+        match = _LINK.fullmatch(link_text)
         if match is None:
             fix = "write a sure link with -, a possible one with p, and spaces between links"
-            raise line.error(f"expected links such as 3-4 or 3p4, got {cell[:40]!r}", fix)
+            raise line.error(f"expected links such as 3-4 or 3p4, got {link_text[:40]!r}", fix)
         left, right = int(match[1]) - 1, int(match[3]) - 1
         link = (left, right) if first == "source" else (right, left)
         for number, count, side in zip(link, counts, ("source", "target"), strict=True):
             if not 0 <= number < count:
                 raise line.error(
-                    f"{cell!r}: the {side} has no word {number + 1} (expected 1 to {count})",
+                    f"{link_text!r}: the {side} has no word {number + 1} (expected 1 to {count})",
                     "check the side of the first number (command line: --first); words are counted "
                     "from 1 and separated by spaces",
                 )

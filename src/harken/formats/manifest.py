@@ -25,13 +25,13 @@ from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.records import check_examples, check_keys, parse_object, require_unicode
 from harken.formats.text import Line, display_path, read_lines
 from harken.inputs import is_folder
-from harken.strict_json import text_of, wrong
+from harken.strict_json import text_of, wrong_value
 
 KEYS = ("audio", "text", "speaker", "start", "end", "words")
 COLUMNS = KEYS[:-1]
 REQUIRED = KEYS[:2]
 WORD_KEYS = ("word", "start", "end")
-ROUNDING = 0.01  # seconds by which the last word may end after its utterance
+ROUNDING = 0.01  # seconds by which a word may end after its utterance
 SEE = "see docs/formats.md#speech"
 
 
@@ -42,24 +42,28 @@ def read_utterances(path: Path) -> list[Utterance]:
         raise UserError(message, fix="write one for it with `harken data manifest`")
     lines = read_lines(path)
     first = next(lines)
-    read = _objects if first.text.lstrip().startswith("{") else _rows
+    parse_lines = _objects if first.text.lstrip().startswith("{") else _rows
     located = (
         (line.where, _utterance(line.where, fields, path.parent))
-        for line, fields in read(first, lines)
+        for line, fields in parse_lines(first, lines)
     )
     return checked_utterances(located, str(display_path(path)))
 
 
 def checked_utterances(located: Iterable[tuple[str, Utterance]], name: str) -> list[Utterance]:
-    """Check utterances, given with their line or file, and that their audio files exist."""
+    """Return utterances after checking them and that their audio files exist.
+
+    located: utterances, each with its line or file for error messages
+    name: the manifest or folder that they are read from
+    """
     return check_examples(located, name, "audio file", _checked_audio)
 
 
 def write_manifest(utterances: Sequence[Utterance], path: Path) -> None:
     """Write JSON lines; paths are relative to the manifest.
 
-    Links to folders are resolved, so that `..` means the same to every reader. A link to a file
-    keeps its name.
+    Symbolic links to folders are resolved, so that `..` means the same to every reader. A symbolic
+    link to a file keeps its name.
     """
     resolved = {folder: folder.resolve() for folder in {item.audio.parent for item in utterances}}
     here, lines = path.parent.resolve(), []
@@ -78,7 +82,7 @@ def write_manifest(utterances: Sequence[Utterance], path: Path) -> None:
     write_text(path, "".join(lines))
 
 
-def split_at_words(utterance: Utterance) -> Iterator[Utterance]:
+def word_suffixes(utterance: Utterance) -> Iterator[Utterance]:
     """Yield the suffixes of an utterance: "no yes no", "yes no", "no".
 
     With them, a model does not learn that all sentences begin with the same words. An utterance
@@ -102,7 +106,7 @@ def split_at_words(utterance: Utterance) -> Iterator[Utterance]:
 def with_word_times(
     utterances: Sequence[Utterance], predicted: Sequence[Sequence[SpokenWord]]
 ) -> list[Utterance]:
-    """Add predicted word times to utterances without times whose words were all predicted."""
+    """Add predicted word times to each utterance that has none and whose text was predicted."""
     return [
         replace(utterance, words=tuple(words))
         if not utterance.words and [word.word for word in words] == utterance.text.split()
@@ -161,14 +165,14 @@ def _rows(header: Line, lines: Iterator[Line]) -> Iterator[tuple[Line, dict[str,
             try:
                 fields[name] = float(fields[name])
             except ValueError:
-                raise wrong(line.where, name, fields[name], "seconds") from None
+                raise wrong_value(line.where, name, fields[name], "seconds") from None
         yield line, fields
 
 
 def _utterance(where: str, fields: dict[str, Any], folder: Path) -> Utterance:
     words = fields.pop("words", [])
     if not isinstance(words, list):
-        raise wrong(where, "words", words, "a list of objects")
+        raise wrong_value(where, "words", words, "a list of objects")
     typed = _typed(where, fields)
     typed["audio"] = folder / typed["audio"]
     return Utterance(**typed, words=tuple(_word(where, word) for word in words))
@@ -176,7 +180,7 @@ def _utterance(where: str, fields: dict[str, Any], folder: Path) -> Utterance:
 
 def _word(where: str, fields: object) -> SpokenWord:
     if not isinstance(fields, dict):
-        raise wrong(where, "words", fields, "objects")
+        raise wrong_value(where, "words", fields, "objects")
     check_keys(where, fields, WORD_KEYS, WORD_KEYS)
     return SpokenWord(**_typed(where, fields))
 
@@ -187,5 +191,5 @@ def _typed(where: str, fields: dict[str, Any]) -> dict[str, Any]:
         if key not in ("start", "end"):
             text_of(where, key, value)
         elif not isinstance(value, float):
-            raise wrong(where, key, value, "seconds")
+            raise wrong_value(where, key, value, "seconds")
     return fields

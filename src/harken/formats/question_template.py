@@ -44,22 +44,22 @@ def question_template(questions: Sequence[str]) -> QuestionTemplate:
     if len(distinct) < 2:
         return QuestionTemplate()  # one question does not determine its template
     shortest = min(map(len, distinct))
-    before = _shared(distinct)[: shortest - 1]
-    after = _shared({words[::-1] for words in distinct})[: shortest - 1 - len(before)][::-1]
+    before = _common_prefix(distinct)[: shortest - 1]
+    after = _common_prefix({words[::-1] for words in distinct})[: shortest - 1 - len(before)][::-1]
     return QuestionTemplate(before=before, after=after)
 
 
-def _shared(lines: set[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the common prefix: that of the first and the last line in sorted order."""
-    pairs = zip(min(lines), max(lines), strict=False)
+def _common_prefix(questions: set[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the prefix that the first and the last question in sorted order share."""
+    pairs = zip(min(questions), max(questions), strict=False)
     return tuple(word for word, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def title_of(text: str) -> str:
     """Return the title of a text with its period: `Ada G. Byron.` of "Ada G. Byron. Born in …".
 
-    It ends at the first period after a word of at least three letters, so neither an initial nor
-    "Jr." ends it. A text without such a period in its first 80 characters has the title "".
+    The title ends at the first period that follows a word of at least three letters (not an initial
+    or "Jr.") and precedes white space. It is "" if no such word is in the first 80 characters.
     """
     title = TITLE.match(text)
     return title.group() if title else ""

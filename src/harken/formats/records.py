@@ -65,7 +65,7 @@ def check_examples(
         examples.append(example)
     if missing:
         more = f" ({len(missing)} of {len(checked)} files are missing)" if len(missing) > 1 else ""
-        fix = "check the paths: they are relative to the folder of the file that contains them"
+        fix = "check the paths and the folder that they are relative to"
         raise UserError(f"{missing[0]}{more}", fix=fix)
     if not examples:
         message = f"{name}: no examples (expected at least one)"

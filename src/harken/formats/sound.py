@@ -9,7 +9,7 @@ libsndfile decodes truncated files without an error, so completeness is checked 
     Ogg               the last page is complete and has the end-of-stream flag
     all               as many frames are decoded as libsndfile reports
 
-Reading takes at most 8 bytes * seconds * requested rate + 16 bytes * BLOCK * MAX_CHANNELS (32 MiB).
+Memory: at most 8 bytes * seconds * requested rate + 16 bytes * BLOCK * MAX_CHANNELS (32 MiB).
 """
 
 import io
@@ -43,7 +43,7 @@ BLOCK = 2**16  # frames
 ROUNDING = 0.01  # seconds: the end of a segment may be rounded up to hundredths
 SAMPLE_COUNT = re.compile(rb"^sample_count -i ([0-9]{1,15})\s*$", re.MULTILINE)
 MAX_CHUNKS = 1000
-STREAMED = (0xFFFFFFFF, 0x80000000, 0x7FFFF000)  # lengths in piped WAV files, or up to 255 less
+UNKNOWN_LENGTHS = (0xFFFFFFFF, 0x80000000, 0x7FFFF000)  # of piped WAV files, minus up to 255
 W64_MAGIC = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
 OGG_PAGE = struct.Struct("<4sBBqIIIB")  # OggS, version, flags, time, stream, number, CRC, segments
 MAX_PAGE = 27 + 255 + 255 * 255
@@ -51,6 +51,7 @@ END_OF_STREAM = 4  # flag of the last page
 REVERSED_BITS = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 FORMATS = "WAV, AIFF, W64, FLAC, Ogg (Vorbis, Opus), MP3 or NIST SPHERE"
 CONVERT = "convert it to WAV, for example with `ffmpeg -i OLD NEW.wav`"
+RESAMPLE = "mix or resample it, for example with `ffmpeg -i OLD -ac 1 -ar 16000 NEW.wav`"
 READ_FROM_START = ("OGG", "MP3")  # libsndfile seeks inexactly in these
 
 Signal = Float[np.ndarray, "samples"]
@@ -69,7 +70,7 @@ def read_sound(
 ) -> Signal:
     """Read a segment of a file, with times in seconds; `end=None` is the end of the file."""
     with _open_file(path) as sound:
-        return _read(sound, rate, *_segment(sound, start, end, max_seconds))
+        return _read(sound, rate, *_frame_range(sound, start, end, max_seconds))
 
 
 def read_sound_stream(
@@ -81,9 +82,9 @@ def read_sound_stream(
         content.write(block)
         if content.tell() > MAX_STREAM:
             problem = f"the sound is too long for a pipe (expected at most {MAX_STREAM:,} bytes)"
-            raise UserError(f"{name}: {problem}", fix="write it to a file and name that")
+            raise UserError(f"{name}: {problem}", fix="write it to a file and pass its path")
     with _open_sound(content, name) as sound:
-        return _read(sound, rate, *_segment(sound, 0.0, None, max_seconds))
+        return _read(sound, rate, *_frame_range(sound, 0.0, None, max_seconds))
 
 
 def sound_seconds(path: Path) -> float:
@@ -199,14 +200,14 @@ def _open_sound(file: BinaryIO, name: str) -> Iterator[_Sound]:
     with _decoding(name):
         decoder = _Decoder(_unnamed(file))
     with decoder:
-        if decoder.format.removesuffix("EX") != kind:
+        if decoder.format.removesuffix("EX") != kind:  # WAVEX is an extension of WAV
             raise _damaged(name, f"it starts as {kind} and continues as {decoder.format}")
         frames = decoder.frames
         if kind == "NIST":
             count = SAMPLE_COUNT.search(start.partition(b"end_head")[0])
             if count is None or int(count[1]) > frames:
-                header = int(count[1]) if count else "no sample_count"
-                raise _damaged(name, f"{frames} samples, and its header says {header}")
+                header = f"a sample_count of {int(count[1])}" if count else "no sample_count"
+                raise _damaged(name, f"{frames} samples, but a header with {header}")
             frames = int(count[1])
         sound = _Sound(name, decoder, frames)
         _check_limits(sound)
@@ -228,7 +229,7 @@ def _check_limits(sound: _Sound) -> None:
         problem = "no sound, or no number of samples in the header (expected both)"
         fix = "record it again, or write it again with `ffmpeg -i OLD NEW.wav`"
         raise UserError(f"{sound.name}: {problem}", fix=fix)
-    fix = f"if the file is complete, {CONVERT}"
+    fix = f"if the file is complete, {RESAMPLE}"
     if not MIN_RATE <= sound.rate <= MAX_RATE:
         limits = f"expected {MIN_RATE} to {MAX_RATE} Hz, got {sound.rate} Hz"
         raise UserError(f"{sound.name}: unusual sound ({limits})", fix=fix)
@@ -257,7 +258,7 @@ def _check_data_chunk(file: BinaryIO, size: int, kind: str, name: str) -> None:
     """Compare the length of the data chunk with the bytes that follow its header."""
     is_w64 = kind == "W64"
     header = struct.Struct({"WAV": "<4sI", "AIFF": ">4sI", "W64": "<4s12xQ"}[kind])
-    position, alignment = (40, 8) if is_w64 else (12, 2)
+    position, alignment = (40, 8) if is_w64 else (12, 2)  # of the first chunk, of every chunk
     for _ in range(MAX_CHUNKS):
         file.seek(min(position, size))
         raw = file.read(header.size)
@@ -274,11 +275,11 @@ def _check_data_chunk(file: BinaryIO, size: int, kind: str, name: str) -> None:
     else:
         raise _damaged(name, f"more than {MAX_CHUNKS} chunks")
     actual = size - position
-    streamed = kind == "WAV" and any(limit - 256 < length <= limit for limit in STREAMED)
+    is_unknown = kind == "WAV" and any(0 <= mark - length < 256 for mark in UNKNOWN_LENGTHS)
     if length == 0 and actual:
         message = f"{name}: interrupted recording (expected length {actual:,} in the header, got 0)"
         raise UserError(message, fix="record it again, or repair it with `ffmpeg -i OLD NEW.wav`")
-    if length > actual and not streamed:
+    if length > actual and not is_unknown:
         problem = f"the file is truncated (expected {length:,} bytes of audio, got {actual:,})"
         raise UserError(f"{name}: {problem}", fix="copy, download or record it again")
 
@@ -321,8 +322,10 @@ def _damaged(name: str, reason: str) -> UserError:
 # --- decoding
 
 
-def _segment(sound: _Sound, start: float, end: float | None, max_seconds: float) -> tuple[int, int]:
-    """Return the first frame, and the frame after the last."""
+def _frame_range(
+    sound: _Sound, start: float, end: float | None, max_seconds: float
+) -> tuple[int, int]:
+    """Return the first frame of a segment, and the frame after its last."""
     stop = sound.seconds if end is None else end
     where = f"{sound.name}: segment from {start} to {stop} s"
     if not 0 <= start < stop <= sound.seconds + ROUNDING:  # false for NaN
@@ -335,20 +338,21 @@ def _segment(sound: _Sound, start: float, end: float | None, max_seconds: float)
             f"{where} is too long (expected at most {max_seconds:g} s, got {stop - start:.1f} s)",
             fix="cut it into utterances, by files or by start and end in the manifest",
         )
-    first, last = round(start * sound.rate), min(round(stop * sound.rate), sound.frames)
-    if (last - first) * sound.channels > MAX_SAMPLES:
+    first, end_frame = round(start * sound.rate), min(round(stop * sound.rate), sound.frames)
+    if (end_frame - first) * sound.channels > MAX_SAMPLES:
         size = f"{sound.channels} channels at {sound.rate} Hz"
         raise UserError(
             f"{where} with {size} has too many samples (expected at most {MAX_SAMPLES:,})",
-            fix="mix or resample it, for example with `ffmpeg -i OLD -ac 1 -ar 16000 NEW.wav`",
+            fix=RESAMPLE,
         )
-    if first >= last:
+    if first >= end_frame:
         message = f"{where} has no sample (expected at least 1/{sound.rate} s)"
         raise UserError(message, fix="correct start and end")
-    return first, last
+    return first, end_frame
 
 
-def _read(sound: _Sound, rate: int, first: int, last: int) -> Signal:
+def _read(sound: _Sound, rate: int, first: int, end: int) -> Signal:
+    """Decode the frames from `first` to before `end`, mix and resample them."""
     if sound.decoder.format in READ_FROM_START:
         for position in range(0, first, BLOCK):
             _block(sound, position, min(position + BLOCK, first))
@@ -357,19 +361,19 @@ def _read(sound: _Sound, rate: int, first: int, last: int) -> Signal:
             sound.decoder.seek(first)
     resampler = soxr.ResampleStream(sound.rate, rate, 1, dtype="float32", quality="HQ")
     # A product is much faster than numpy's mean over such a short axis.
-    share = np.full(sound.channels, 1 / sound.channels, dtype=np.float32)
+    channel_weights = np.full(sound.channels, 1 / sound.channels, dtype=np.float32)
     blocks = []
-    for position in range(first, last, BLOCK):
-        stop = min(position + BLOCK, last)
-        samples = _block(sound, position, stop) @ share
+    for position in range(first, end, BLOCK):
+        stop = min(position + BLOCK, end)
+        samples = _block(sound, position, stop) @ channel_weights
         if sound.rate != rate:
-            samples = resampler.resample_chunk(samples, last=stop == last)
+            samples = resampler.resample_chunk(samples, last=stop == end)
         blocks.append(samples)
     resampled = np.concatenate(blocks)
     if not len(resampled):
-        length = f"{(last - first) / sound.rate:.6f} s of sound"
+        length = f"{(end - first) / sound.rate:.6f} s of sound"
         message = f"{sound.name}: {length} are too short (expected at least 1/{rate} s)"
-        raise UserError(message, fix="remove it")
+        raise UserError(message, fix="leave this segment out")
     return resampled
 
 
@@ -378,11 +382,11 @@ def _block(sound: _Sound, position: int, stop: int) -> Float[np.ndarray, "frames
         block = np.asarray(sound.decoder.read(stop - position, dtype="float32", always_2d=True))
     if len(block) < stop - position:
         count = position + len(block)
-        raise _damaged(sound.name, f"{count} samples, and its header says {sound.frames}")
+        raise _damaged(sound.name, f"{count} of {sound.frames} samples can be decoded")
     peak = max(block.max(), -block.min())
     if not peak <= MAX_AMPLITUDE:  # false for NaN
-        problem = f"invalid sample after {position / sound.rate:.3f} s"
-        message = f"{sound.name}: {problem} (expected numbers between -1 and 1, got {peak})"
+        where = f"{sound.name}: invalid sample after {position / sound.rate:.3f} s"
+        message = f"{where} (expected an amplitude of at most {MAX_AMPLITUDE:g}, got {peak})"
         raise UserError(message, fix="write the file again with numbers between -1 and 1")
     return block
 

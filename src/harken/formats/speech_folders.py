@@ -5,10 +5,11 @@
     CMU Sphinx     etc/NAME.fileids, etc/NAME.transcription, wav/, as in AN4
     LibriSpeech    speaker/chapter/speaker-chapter.trans.txt next to the audio
     text files     name.wav and name.txt, in any subfolder
-    file names     {text}_{speaker}_{index}.wav     of 7_jackson_32.wav: text 7, speaker jackson
+    file names     {text}_{speaker}_{index}.wav, such as 7_jackson_32.wav (text 7, speaker jackson)
 
-The first layout that fits is used. Commands in `wav.scp` are rejected, never run. Relative paths of
-Kaldi are relative to the folder or to the working directory.
+`read_speech_folder` uses the first layout that fits; `utterances_from_names` reads file names, for
+which it needs the pattern. Commands in `wav.scp` are rejected, never run. Relative paths in
+`wav.scp` are relative to the folder or to the working directory.
 """
 
 import re
@@ -67,7 +68,7 @@ def _utterances(folder: Path) -> Utterances:
 
 def _require_folder(folder: Path) -> None:
     if not is_folder(folder):
-        message = f"{short_path(folder)}: folder not found (expected one of audio files)"
+        message = f"{short_path(folder)}: folder not found (expected a folder of audio files)"
         raise UserError(message, fix="check the name")
 
 
@@ -76,34 +77,34 @@ def _is_sound(path: Path) -> bool:
     return path.suffix.lower() in SOUND_SUFFIXES and path.name[0] != "." and is_file(path)
 
 
-def _sound_file(folder: Path, stem: str, usual: str) -> Path:
-    """Return the audio file with this stem; the path with the usual suffix if none exists."""
-    suffixes = (usual, *SOUND_SUFFIXES)
+def _sound_file(folder: Path, stem: str, default_suffix: str) -> Path:
+    """Return the audio file with this stem; the path with the default suffix if none exists."""
+    suffixes = (default_suffix, *SOUND_SUFFIXES)
     for suffix in (*suffixes, *(suffix.upper() for suffix in suffixes)):
         if is_file(path := folder / f"{stem}{suffix}"):
             return path
-    return folder / f"{stem}{usual}"
+    return folder / f"{stem}{default_suffix}"
 
 
 def _sphinx(control: Path) -> Utterances:
-    """Combine line n of the paths with line n of the transcripts."""
-    texts = list(read_lines(control.with_suffix(".transcription")))
+    """Combine line n of the control file, a path, with line n of the transcripts."""
+    transcripts = list(read_lines(control.with_suffix(".transcription")))
     paths = list(read_lines(control))
-    if len(texts) != len(paths):
-        counts = f"got {len(paths)} and {len(texts)}"
+    if len(transcripts) != len(paths):
+        counts = f"got {len(paths)} and {len(transcripts)}"
         message = f"{control}: expected as many lines as {control.stem}.transcription, {counts}"
         raise UserError(message, fix="check that both are complete")
-    for path, text in zip(paths, texts, strict=True):
-        name = path.text.strip()
-        last = name.rpartition("/")[2]
-        match = TRANSCRIPTION.fullmatch(text.text)
-        if match is None or match["name"].rpartition("/")[2] != last:
-            expected, got = f"words and ({last}), as in {path.where}", text.text.strip()[-60:]
+    for path, transcript in zip(paths, transcripts, strict=True):
+        stem = path.text.strip()
+        name = stem.rpartition("/")[2]
+        match = TRANSCRIPTION.fullmatch(transcript.text)
+        if match is None or match["name"].rpartition("/")[2] != name:
+            expected, got = f"words and ({name}), as in {path.where}", transcript.text.strip()[-60:]
             fix = "bring both files into the same order"
-            raise text.error(f"expected {expected}, got {got!r}", fix)
+            raise transcript.error(f"expected {expected}, got {got!r}", fix)
         words = " ".join(word for word in match["words"].split() if word not in SILENCES)
-        audio = _sound_file(control.parent.parent / "wav", name, ".sph")
-        yield text.where, Utterance(audio=audio, text=words, speaker=audio.parent.name)
+        audio = _sound_file(control.parent.parent / "wav", stem, ".sph")
+        yield transcript.where, Utterance(audio=audio, text=words, speaker=audio.parent.name)
 
 
 def _librispeech(transcript: Path) -> Utterances:
@@ -134,7 +135,7 @@ def _text_files(folder: Path, sounds: Iterable[Path]) -> Utterances:
 
 class _Row(NamedTuple):
     line: Line
-    text: str  # after the name
+    text: str  # of the line after its first word, the name
 
 
 def _kaldi(folder: Path) -> Utterances:
@@ -153,9 +154,9 @@ def _kaldi(folder: Path) -> Utterances:
         (texts.keys() - speakers.keys() if speakers else set(), "no speaker in utt2spk"),
     ):
         if names:
-            others = f"{min(names)!r} and {len(names) - 1} other utterances"
-            expected = "expected text and sound of the same ones"
-            raise UserError(f"{folder}: {others} have {problem} ({expected})", fix=FIX_KALDI)
+            subject = f"{min(names)!r} and {len(names) - 1} other utterances"
+            expected = "expected the same utterances in all tables"
+            raise UserError(f"{folder}: {subject} have {problem} ({expected})", fix=FIX_KALDI)
     for name, (line, text) in texts.items():
         recording, start, end = segments[name]
         words, speaker = " ".join(text.split()), speakers[name].text if speakers else ""
@@ -179,8 +180,10 @@ def _audio(row: _Row, folder: Path) -> Path:
         raise row.line.error(f"expected the path of an audio file, got {got}", fix)
     if not row.text:
         raise row.line.error("expected `recording path`, got no path", FIX_KALDI)
-    here = folder / row.text
-    return here if is_file(here) or not is_file(Path(row.text)) else Path(row.text)
+    in_folder, in_working_directory = folder / row.text, Path(row.text)
+    if not is_file(in_folder) and is_file(in_working_directory):
+        return in_working_directory
+    return in_folder  # also if it does not exist: the error names it
 
 
 def _segment(row: _Row) -> tuple[str, float, float | None]:
@@ -191,7 +194,7 @@ def _segment(row: _Row) -> tuple[str, float, float | None]:
         expected = "`utterance recording start end` with times in seconds"
         problem = f"expected {expected}, got {row.line.text[:60]!r}"
         raise row.line.error(problem, FIX_KALDI) from None
-    return recording, start, None if end == -1 else end
+    return recording, start, None if end == -1 else end  # Kaldi: -1 is the end of the recording
 
 
 # --- file names
@@ -209,48 +212,53 @@ def utterances_from_names(
     fields, literals = FIELD.findall(pattern), FIELD.split(pattern)[::2]
     _check_pattern(pattern, fields, literals)
     _require_folder(folder)
-    depth = "*/" * pattern.count("/") + "*"
-    sounds = sorted(path for path in folder.glob(depth) if _is_sound(path))
+    wildcard = "*/" * pattern.count("/") + "*"
+    sounds = sorted(path for path in folder.glob(wildcard) if _is_sound(path))
     names = [sound.relative_to(folder).as_posix() for sound in sounds]
     if not sounds:
         raise UserError(
-            f"{folder}: no audio file at {depth} (expected some that match {pattern!r})",
+            f"{folder}: no audio file at {wildcard} (expected some that match {pattern!r})",
             fix=f"name subfolders in the pattern, too; suffixes are {' '.join(SOUND_SUFFIXES)}",
         )
     # A match is unique if lazy and greedy fields agree.
     escaped = [re.escape(literal) for literal in literals]
     lazy, greedy = (re.compile(field.join(escaped)) for field in ("([^/]+?)", "([^/]+)"))
-    matches = [(lazy.fullmatch(name), greedy.fullmatch(name)) for name in names]
-    wrong = [name for name, (match, _) in zip(names, matches, strict=True) if not match]
-    problem = "do not match" if wrong else "match in several ways"
-    cells = [(a.groups(), b.groups()) for a, b in matches if a and b]
-    wrong = wrong or [name for name, (a, b) in zip(names, cells, strict=True) if a != b]
-    if wrong:
+    matches, unmatched, ambiguous = [], [], []
+    for name in names:
+        shortest, longest = lazy.fullmatch(name), greedy.fullmatch(name)
+        if shortest is None or longest is None:  # both or none
+            unmatched.append(name)
+        elif shortest.groups() != longest.groups():
+            ambiguous.append(name)
+        else:
+            matches.append(shortest.groups())
+    if wrong := unmatched or ambiguous:
+        problem = "do not match" if unmatched else "match in several ways"
         count = f"{len(wrong)} of {len(names)} audio files"
         message = f"{folder}: {count} {problem} {pattern!r}, the first is {wrong[0]!r}"
         raise UserError(message, fix="correct the pattern, rename the files or move them elsewhere")
     utterances = []
-    for sound, (values, _) in zip(sounds, cells, strict=True):
-        known = dict(zip(fields, values, strict=True))
-        text = _spoken(sound, known["text"], words, split)
-        utterances.append((str(sound), Utterance(sound, text, known.get("speaker", ""))))
+    for sound, values in zip(sounds, matches, strict=True):
+        by_field = dict(zip(fields, values, strict=True))
+        text = _spoken_words(sound, by_field["text"], words, split)
+        utterances.append((str(sound), Utterance(sound, text, by_field.get("speaker", ""))))
     return checked_utterances(utterances, str(folder))
 
 
 def _check_pattern(pattern: str, fields: list[str], literals: list[str]) -> None:
     if fields.count("text") != 1 or fields.count("speaker") > 1:
-        near = next((field for field in fields if nearest(field, ["text"])), "text")
+        similar = [field for field in fields if nearest(field, ["text"])]
         fix = 'write it like "{text}_{speaker}_{index}.wav"'
-        raise UserError(
-            f"pattern {pattern!r}: expected 'text' once and 'speaker' at most once, got {fields}",
-            fix=fix if near == "text" else f"did you mean 'text' by {near!r}?",
-        )
+        if similar and similar[0] != "text":
+            fix = f"did you mean 'text' by {similar[0]!r}?"
+        expected = "expected 'text' once and 'speaker' at most once"
+        raise UserError(f"pattern {pattern!r}: {expected}, got {fields}", fix=fix)
     if any(brace in literal for literal in literals for brace in "{}"):
         message = f"pattern {pattern!r}: unmatched brace (expected fields such as {{text}})"
         raise UserError(message, fix="close every brace")
 
 
-def _spoken(sound: Path, text: str, words: Mapping[str, str] | None, split: str) -> str:
+def _spoken_words(sound: Path, text: str, words: Mapping[str, str] | None, split: str) -> str:
     parts = text.split(split) if split else [text]
     if words:
         if unknown := [part for part in parts if part not in words]:

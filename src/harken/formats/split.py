@@ -1,15 +1,31 @@
-"""Split examples into parts."""
+"""Split examples into train, dev and test."""
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
 
 from harken.errors import UserError
 
 Example = TypeVar("Example")
-Part = Literal["train", "dev", "test"]
-PARTS: tuple[Part, ...] = ("train", "dev", "test")
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+MAX_RANKED = 2**20  # distinct keys of a stream that are ranked exactly
+BLOCK = 2**18  # keys that are ranked at once
+
+
+class HashSplit(NamedTuple):
+    """Holds out the examples whose key has a small hash."""
+
+    seed: int
+    largest: int  # hash that is held out
+
+    def holds_out(self, key: str) -> bool:
+        """Return whether examples with this key are held out."""
+        return _key_hash(self.seed, key) <= self.largest
 
 
 def hold_out(
@@ -17,22 +33,45 @@ def hold_out(
 ) -> tuple[list[Example], list[Example]]:
     """Return (training, held-out) examples; `share` of the distinct keys is held out.
 
-    No side is empty. Keys are ranked by hash: if examples are added, most stay on their side.
+    Neither list is empty. Keys are ranked by hash: most examples stay in their list if others are
+    added.
     """
-    distinct = sorted({key(example) for example in examples})
-    if len(distinct) < 2:
-        message = f"data.dev: expected at least 2 distinct examples to split, got {len(distinct)}"
+    keys = list(map(key, examples))
+    split = split_by_hash(keys, share, seed)
+    parts: tuple[list[Example], list[Example]] = [], []
+    for example, text in zip(examples, keys, strict=True):
+        parts[split.holds_out(text)].append(example)
+    return parts
+
+
+def split_by_hash(
+    keys: Iterable[str], share: float, seed: int, max_count: int | None = None
+) -> HashSplit:
+    """Return how to hold out a share of the distinct keys.
+
+    With `max_count`, at most so many keys are held out, and memory is constant: of `MAX_RANKED` or
+    more keys, those are held out whose hash is in the lowest `share` of all possible hashes.
+    """
+    max_ranked, block_size = (None, None) if max_count is None else (MAX_RANKED, BLOCK)
+    hashes, ranked = (_key_hash(seed, key) for key in keys), np.zeros(0, dtype=np.uint64)
+    while block := list(islice(hashes, block_size)):
+        ranked = np.unique(np.append(ranked, np.array(block, dtype=np.uint64)))[:max_ranked]
+    distinct = len(ranked)
+    if distinct < 2:
+        message = f"data.dev: expected at least 2 distinct examples to split, got {distinct}"
         raise UserError(message, fix="add examples, or set data.dev to a file")
-    count = min(max(math.floor(share * len(distinct) + 0.5), 1), len(distinct) - 1)
-    ranked = sorted(distinct, key=lambda text: hashlib.sha256(f"{seed}\0{text}".encode()).digest())
-    held_out = set(ranked[:count])
-    return (
-        [example for example in examples if key(example) not in held_out],
-        [example for example in examples if key(example) in held_out],
-    )
+    count = math.floor(share * distinct + 0.5)
+    if distinct == max_ranked:
+        count = int(np.searchsorted(ranked, np.uint64(share * 2**64)))
+    count = min(max(count, 1), distinct - 1, max_count or distinct)
+    return HashSplit(seed, int(ranked[count - 1]))
 
 
-def part_sizes(count: int) -> dict[Part, int]:
-    """Return the size of each part: a tenth for dev and for test, at least one."""
-    aside = max(count // 10, 1)
-    return {"train": count - 2 * aside, "dev": aside, "test": aside}
+def _key_hash(seed: int, key: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}\0{key}".encode()).digest()[:8], "big")
+
+
+def split_sizes(count: int) -> dict[Split, int]:
+    """Return the size of each split: a tenth for dev and for test, at least one."""
+    tenth = max(count // 10, 1)
+    return {"train": count - 2 * tenth, "dev": tenth, "test": tenth}

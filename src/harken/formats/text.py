@@ -4,6 +4,7 @@ Invalid UTF-8 is an error with its line. CRLF is read as LF and a byte order mar
 other normalization is applied. The path `-` is stdin. Compression is detected by the first bytes.
 """
 
+import codecs
 import io
 import sys
 import zlib
@@ -21,7 +22,7 @@ from harken.inputs import file_size, open_input
 STDIN = Path("-")
 EXPECTED = "a text file"
 MAX_LINE = 2**26  # bytes; a small archive can contain a line that fills the memory
-MAX_WHOLE = 2**30  # bytes of a text that is read as a whole
+MAX_WHOLE = 2**30  # characters of a text that is read as a whole
 BLOCK = 2**16  # bytes
 COMPRESSED_BLOCK = 2**10  # bytes, because four bytes of zstd can decompress to 128 KiB
 MAX_RATIO = 64  # of decompression; texts have 5 to 10, decompression bombs far more
@@ -32,7 +33,7 @@ class Line(NamedTuple):
     """A line without its end, with its file and number."""
 
     path: Path
-    number: int
+    number: int  # from 1
     text: str
 
     @property
@@ -64,7 +65,7 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[Line]:
-    """Yield the lines of a file; unless blank lines are kept, a file without text is an error."""
+    """Yield the lines of a file; skip blank lines, and reject a blank file, unless `keep_blank`."""
     has_text = keep_blank
     with open_text(path) as file:
         for line in iter_lines(file, path):
@@ -89,18 +90,42 @@ def iter_lines(file: BinaryIO, path: Path) -> Iterator[Line]:
 def read_whole(path: Path) -> str:
     """Read a file as one text, with lines of any length; a blank file is an error."""
     blocks, size = [], 0
+    for block in read_blocks(path):
+        blocks.append(block)
+        size += len(block)
+        require_readable(size, path)
+    return "".join(blocks)
+
+
+def require_readable(size: int, path: Path) -> None:
+    """Raise `UserError` if a text is too large to be held in memory."""
+    if size > MAX_WHOLE:
+        problem = f"the text is too large (expected at most {MAX_WHOLE >> 30} Gi characters)"
+        fix = "take a part of it, for example with `head -c 1G`"
+        raise UserError(f"{display_path(path)}: {problem}", fix=fix)
+
+
+def read_blocks(path: Path) -> Iterator[str]:
+    """Yield the text of a file in blocks, in constant memory; a blank file is an error."""
+    has_text, data, line, column = False, b"", 1, 0
     with open_text(path) as file:
-        while block := file.read(BLOCK):
-            blocks.append(block)
-            size += len(block)
-            if size > MAX_WHOLE:
-                problem = f"the text is too large (expected at most {MAX_WHOLE >> 30} GiB)"
-                fix = "take a part of it, for example with `head -c 1G`"
-                raise UserError(f"{display_path(path)}: {problem}", fix=fix)
-    text = _decoded(b"".join(blocks), display_path(path), 1).replace("\r\n", "\n")
-    if not text.strip():
+        block = file.read(BLOCK).removeprefix(codecs.BOM_UTF8)
+        while block or data:
+            data, is_end = data + block, not block
+            try:
+                text, used = codecs.utf_8_decode(data, "strict", is_end)
+            except UnicodeDecodeError as error:
+                raise _not_utf8(error, display_path(path), line, column) from None
+            if text.endswith("\r") and not is_end:  # the next block may begin with its line feed
+                text, used = text[:-1], used - 1
+            if text:
+                has_text = has_text or not text.isspace()
+                yield text.replace("\r\n", "\n")
+            lines = data.count(b"\n", 0, used)
+            column = used - data.rfind(b"\n", 0, used) - 1 if lines else column + used
+            line, data, block = line + lines, data[used:], file.read(BLOCK)
+    if not has_text:
         raise _no_text(path)
-    return text
 
 
 def _decoded(raw: bytes, path: Path, number: int) -> str:
@@ -108,15 +133,21 @@ def _decoded(raw: bytes, path: Path, number: int) -> str:
     try:
         return raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        before, wrong = error.object[: error.start], error.object[error.start]
-        line, column = number + before.count(b"\n"), len(before) - before.rfind(b"\n")
-        message = f"{path}:{line}: invalid byte 0x{wrong:02x} at column {column} (expected UTF-8)"
-        fix = "convert the file to UTF-8, for example with `iconv -t UTF-8`"
-        raise UserError(message, fix=fix) from None
+        raise _not_utf8(error, path, number, 0) from None
+
+
+def _not_utf8(error: UnicodeDecodeError, path: Path, line: int, column: int) -> UserError:
+    """Return the error for bytes that start `column` bytes after the start of a line."""
+    before, wrong = error.object[: error.start], error.object[error.start]
+    lines = before.count(b"\n")
+    column = len(before) - before.rfind(b"\n") if lines else column + len(before) + 1
+    place = f"{path}:{line + lines}: invalid byte 0x{wrong:02x}, byte {column} of the line"
+    fix = "convert the file to UTF-8, for example with `iconv -t UTF-8`"
+    return UserError(f"{place} (expected UTF-8)", fix=fix)
 
 
 def _no_text(path: Path) -> UserError:
-    message = f"{display_path(path)}: the file is empty (expected at least one line of text)"
+    message = f"{display_path(path)}: the file has no text (expected at least one line)"
     return UserError(message, fix="check that the file was written or downloaded completely")
 
 
@@ -143,8 +174,8 @@ def decompressed(file: BinaryIO, path: Path) -> BinaryIO:
         file = io.BufferedReader(cast(io.RawIOBase, file))
     start = file.peek(4)[:4]
     for compression in COMPRESSIONS:
-        truncated = path.suffix == compression.suffix and compression.magic.startswith(start)
-        if start.startswith(compression.magic) or truncated:
+        is_cut = path.suffix == compression.suffix and compression.magic.startswith(start)
+        if start.startswith(compression.magic) or is_cut:  # cut off within the magic number
             blocks = _decompressed_blocks(file, compression, display_path(path))
             return io.BufferedReader(_BlockStream(blocks), BLOCK)
     return file

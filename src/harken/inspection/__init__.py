@@ -1,1 +1,1 @@
-"""Attention and activations of models: recording, analysis, ablation, patching."""
+"""Record, analyze, ablate and patch the attention and activations of models."""

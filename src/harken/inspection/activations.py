@@ -1,6 +1,6 @@
-"""Record the outputs of modules and the residual stream of any model by forward hooks.
+"""Record the outputs of modules and the residual stream of any model with forward hooks.
 
-A layer of the residual stream is a member of an outermost `nn.ModuleList`, and its output has the
+A layer of the residual stream is a member of an outermost `nn.ModuleList` whose output has the
 shape of its input: `transformer.h.*` of GPT-2, `model.layers.*` of Llama, `encoder.layer.*`
 of BERT, `stack.blocks.*` of Harken.
 """
@@ -30,7 +30,7 @@ class ActivationRecord:
 
 
 def check_module(model: object) -> None:
-    """Raise unless this is a PyTorch module."""
+    """Raise `UserError` unless `model` is an `nn.Module`."""
     if not isinstance(model, nn.Module):
         raise UserError(
             f"model: expected a torch.nn.Module, got {type(model).__name__}",
@@ -46,43 +46,48 @@ def record_activations(
     outputs: list[ActivationRecord],
     layer_outputs: list[ActivationRecord],
 ) -> Iterator[None]:
-    """Append calls of matching modules to `outputs`, and calls of layers to `layer_outputs`."""
+    """Append a record of every call inside the `with` block.
+
+    Calls of modules whose paths match `patterns` are appended to `outputs`; if `residual`, calls of
+    the layers of the residual stream are appended to `layer_outputs`.
+    """
     modules = {name: module for name, module in model.named_modules() if name}
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in modules):
             raise UserError(
-                f"outputs {pattern!r}: no such module (expected a path or pattern such as "
+                f"outputs: {pattern!r} matches no module (expected a path or pattern such as "
                 f"{next(reversed(modules), '')!r})",
                 fix="print the paths with model.named_modules()",
             )
     layers = layer_names(model) if residual else []
 
     def store(name: str, module: nn.Module, args: Any, keywords: Any, output: Any) -> None:
-        x, y = first_tensor((*args, *keywords.values())), first_tensor(output)
-        if y is None:
+        first_input, first_output = first_tensor((*args, *keywords.values())), first_tensor(output)
+        if first_output is None:
             return
-        activation = ActivationRecord(name, None if x is None else x.detach(), y.detach())
+        detached = None if first_input is None else first_input.detach()
+        activation = ActivationRecord(name, detached, first_output.detach())
         if any(fnmatchcase(name, pattern) for pattern in patterns):
             outputs.append(activation)
-        if name in layers and x is not None and x.shape == y.shape:
+        if name in layers and detached is not None and detached.shape == first_output.shape:
             layer_outputs.append(activation)
 
-    with ExitStack() as undo:
+    with ExitStack() as cleanup:
         for name, module in model.named_modules():
             if name in layers or any(fnmatchcase(name, pattern) for pattern in patterns):
                 hook = module.register_forward_hook(partial(store, name), with_kwargs=True)
-                undo.callback(hook.remove)
+                cleanup.callback(hook.remove)
         yield
     if residual and not layer_outputs:
         raise UserError(
-            f"{type(model).__name__}: no residual stream found (expected layers in a nn.ModuleList "
-            "whose outputs have the shape of their inputs)",
-            fix="select the layers with outputs=",
+            f"{type(model).__name__}: no residual stream recorded (expected calls of layers in an "
+            "nn.ModuleList whose outputs have the shape of their inputs)",
+            fix="run the model inside the `with` block, or select the layers with outputs=",
         )
 
 
 def layer_names(model: nn.Module) -> list[str]:
-    """Return the names of the modules with submodules in every outermost `nn.ModuleList`."""
+    """Return the paths of those members of outermost `nn.ModuleList`s that have submodules."""
     lists = [name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)]
     return [
         f"{name}.{number}" if name else number
@@ -94,7 +99,7 @@ def layer_names(model: nn.Module) -> list[str]:
 
 
 def first_tensor(values: Any) -> Tensor | None:
-    """Return the first floating-point tensor of arguments or results."""
+    """Return the first floating-point tensor in nested arguments or results."""
     if isinstance(values, Tensor):
         return values if values.is_floating_point() else None
     if isinstance(values, dict):

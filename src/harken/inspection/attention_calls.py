@@ -1,14 +1,16 @@
 """Intercept the attention calls of a model.
 
-In a model with `MultiHead` layers, their kernels are replaced while a block runs. In other models
-every call of `scaled_dot_product_attention` in a `forward` is intercepted: Hugging Face models with
-`attn_implementation="sdpa"` (their default), `nn.MultiheadAttention`, `nn.TransformerEncoderLayer`,
-or a direct call. The name of such a call is the path of the innermost running module, such as
-`transformer.h.0.attn`.
+In a model with `MultiHead` layers, the `with` block replaces the kernels of the named layers. In
+other models, every call of `scaled_dot_product_attention` in a `forward` is intercepted: by Hugging
+Face models with `attn_implementation="sdpa"` (the default), `nn.MultiheadAttention`,
+`nn.TransformerEncoderLayer`, or directly. The name of such a call is the path of the innermost
+running module, such as `transformer.h.0.attn`.
 
-The fused inference kernel of `nn.MultiheadAttention` is off within the block, so that outputs
-change by rounding. If it returns weights, its result is used and the function is called in
-addition. Models compiled before the block and kernels of other libraries are not intercepted.
+The fused inference kernel of `nn.MultiheadAttention` is disabled inside the block, so outputs may
+differ by rounding. With `need_weights=True`, `nn.MultiheadAttention` does not call
+`scaled_dot_product_attention`. It then runs once for its usual result, and again without weights
+for the intercepted call. Models that were compiled before the block and attention kernels of other
+libraries are not intercepted.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -27,13 +29,13 @@ from harken.attention.multihead import MultiHead
 from harken.errors import UserError
 
 SDPA = F.scaled_dot_product_attention
-FIX = (
-    "load Hugging Face models with attn_implementation='sdpa', and do not compile the model before"
+NO_CALL_FIX = (
+    "load Hugging Face models with attn_implementation='sdpa', and do not compile the model"
 )
 
 
 class AttentionCall(NamedTuple):
-    """The arguments of a kernel in one call of an attention; `name` is its path in the model."""
+    """One call of an attention layer: its path in the model, and the arguments of its kernel."""
 
     name: str
     terms: ScoreTerms
@@ -42,11 +44,11 @@ class AttentionCall(NamedTuple):
 
 
 Handler = Callable[[AttentionCall, Tensor], Tensor]
-"""(call, its output B k T I) -> the output to use in its place."""
+"""Function of a call and its output (B k T I) that returns the output to use instead."""
 
 
-def has_attention(model: nn.Module) -> bool:
-    """Whether the model has a `MultiHead`."""
+def has_multihead(model: nn.Module) -> bool:
+    """Whether the model has a `MultiHead` layer."""
     return any(isinstance(module, MultiHead) for module in model.modules())
 
 
@@ -54,12 +56,12 @@ def has_attention(model: nn.Module) -> bool:
 def on_attention_calls(
     model: nn.Module, handle: Handler, *, names: Collection[str] = (), replaces: bool = False
 ) -> Iterator[None]:
-    """Pass the output of attention calls through `handle`, which may change it if `replaces`.
+    """Pass the outputs of attention calls to `handle`, which may change them only if `replaces`.
 
-    The calls are those of the named `MultiHead` layers. In a model without `MultiHead` they are all
-    calls of PyTorch's function, and `UserError` is raised if the model ran without any.
+    The calls are those of the named `MultiHead` layers. In a model without `MultiHead`, they are
+    all calls of PyTorch's function; if the model runs without such a call, raises `UserError`.
     """
-    if not has_attention(model):
+    if not has_multihead(model):
         with _on_sdpa(model, handle, replaces):
             yield
         return
@@ -71,11 +73,11 @@ def on_attention_calls(
 
         return attend
 
-    with ExitStack() as undo:
+    with ExitStack() as cleanup:
         for name in names:
             module = model.get_submodule(name)
             assert isinstance(module, MultiHead)
-            undo.callback(setattr, module, "kernel", module.kernel)
+            cleanup.callback(setattr, module, "kernel", module.kernel)
             module.kernel = intercepted(name, module.kernel)
         yield
 
@@ -83,36 +85,36 @@ def on_attention_calls(
 @contextmanager
 def _on_sdpa(model: nn.Module, handle: Handler, replaces: bool) -> Iterator[None]:
     running: list[str] = []
-    mode, has_run = _Mode(running, handle, replaces), False
+    mode, has_run = _InterceptionMode(running, handle, replaces), False
 
     def enter(name: str) -> None:
         nonlocal has_run
         has_run = True
         running.append(name)
 
-    def leave(*call: Any) -> None:
+    def leave(*_: Any) -> None:
         running.pop()
 
-    with ExitStack() as undo:
+    with ExitStack() as cleanup:
         for name, module in model.named_modules():
-            hook = module.register_forward_pre_hook(lambda *call, name=name: enter(name))
-            undo.callback(hook.remove)
-            undo.callback(module.register_forward_hook(leave, always_call=True).remove)
+            hook = module.register_forward_pre_hook(lambda *_, name=name: enter(name))
+            cleanup.callback(hook.remove)
+            cleanup.callback(module.register_forward_hook(leave, always_call=True).remove)
         mha = torch.backends.mha
-        undo.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
+        cleanup.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
         mha.set_fastpath_enabled(False)
-        undo.enter_context(mode)
+        cleanup.enter_context(mode)
         yield
     if has_run and not mode.calls:
         raise UserError(
-            f"{type(model).__name__}: no attention ran (expected a harken.MultiHead in the model, "
-            "or a call of torch.nn.functional.scaled_dot_product_attention)",
-            fix=FIX,
+            f"{type(model).__name__}: no attention intercepted (expected a harken.MultiHead in the "
+            "model, or a call of torch.nn.functional.scaled_dot_product_attention)",
+            fix=NO_CALL_FIX,
         )
 
 
-class _Mode(TorchFunctionMode):
-    """Redirect two functions of PyTorch while the model runs."""
+class _InterceptionMode(TorchFunctionMode):
+    """Intercept PyTorch's attention functions while the model runs."""
 
     def __init__(self, running: list[str], handle: Handler, replaces: bool) -> None:
         super().__init__()
@@ -126,32 +128,34 @@ class _Mode(TorchFunctionMode):
         if self._running and func is SDPA:
             return self._attend(SDPA, *args, **keywords)
         if self._running and func is F.multi_head_attention_forward:
-            return self._multi_head(*args, **keywords)
+            return self._run_multi_head(*args, **keywords)
         return func(*args, **keywords)
 
-    def _multi_head(self, *args: Any, **keywords: Any) -> tuple[Tensor, Tensor | None]:
-        """Run the function of `nn.MultiheadAttention`, whose inner calls a mode does not see."""
+    def _run_multi_head(self, *args: Any, **keywords: Any) -> tuple[Tensor, Tensor | None]:
+        """Run the function of `nn.MultiheadAttention`, whose inner calls bypass function modes."""
         inner = F.scaled_dot_product_attention
 
         def attend(*args: Any, **keywords: Any) -> Tensor:
             return self._attend(inner, *args, **keywords)
 
-        returned = None
+        with_weights = None
         if keywords.get("need_weights", True):
-            with torch._C.DisableTorchFunction():  # an outer recorder sees the other call
-                returned = F.multi_head_attention_forward(*args, **keywords)
+            # If `with` blocks are nested, the outer block must see one call: the second run.
+            with torch._C.DisableTorchFunction():
+                with_weights = F.multi_head_attention_forward(*args, **keywords)
             keywords["need_weights"] = False
             if not self._replaces:
-                keywords["training"] = False  # draws no dropout
+                # Dropout in the second run would change the random numbers of later layers.
+                keywords["training"] = False
         setattr(F, "scaled_dot_product_attention", attend)  # noqa: B010
         try:
-            with torch.set_grad_enabled(torch.is_grad_enabled() and returned is None):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and with_weights is None):
                 intercepted = F.multi_head_attention_forward(*args, **keywords)
         finally:
             setattr(F, "scaled_dot_product_attention", inner)  # noqa: B010
-        if returned is None:
+        if with_weights is None:
             return intercepted
-        return (intercepted[0] if self._replaces else returned[0]), returned[1]
+        return (intercepted[0] if self._replaces else with_weights[0]), with_weights[1]
 
     def _attend(
         self,
@@ -183,16 +187,18 @@ class _Mode(TorchFunctionMode):
 def _mask_and_bias(
     query: Tensor, key: Tensor, attn_mask: Tensor | None, is_causal: bool
 ) -> tuple[Mask, Tensor | None]:
-    times = query.shape[-2], key.shape[-2]
-    if is_causal and times[0] == times[1]:
+    lengths = query.shape[-2], key.shape[-2]
+    if is_causal and lengths[0] == lengths[1]:
         return CAUSAL, None
-    if is_causal:  # the first query is aligned with the first key, unlike in a cache
-        return Mask(visible=query.new_ones(1, 1, *times, dtype=torch.bool).tril()), None
+    if is_causal:
+        # In PyTorch, query i sees the keys t <= i. In `CAUSAL`, the last query sees the last key.
+        return Mask(visible=query.new_ones(1, 1, *lengths, dtype=torch.bool).tril()), None
     if attn_mask is None:
         return NO_MASK, None
     table = attn_mask.reshape((1,) * (query.dim() - attn_mask.dim()) + attn_mask.shape)
+    # `_four_axes` can flatten the leading axes only if they have the sizes of the query.
     leading = query.shape[:-2] if query.dim() > 4 else table.shape[:-2]
-    table = _four_axes(table.expand(*leading, *times))
+    table = _four_axes(table.expand(*leading, *lengths))
     if table.dtype == torch.bool:
         return Mask(visible=table), None
     # Softmax of a row of minus infinities would be NaN.

@@ -1,10 +1,13 @@
-"""Query-key and output-value matrices of heads, as products of their weights.
+"""Query-key and output-value matrices of heads, as products of projection weights.
 
-    score(x, y)   = (L x + l) . (R y + r)     L = scale W_Q,   R = W_K     W_QK = L^T R, query first
+    score(x, y)   = (L x + l) . (R y + r)     L = scale W_Q,   R = W_K     W_QK = L^T R
     output(y)     = L^T (R y + r)             L = W_O^T,       R = W_V     W_OV = L^T R
 
-Both stay in factors, k U J. The biases of projections are the offsets l and r; the bias of W_O
-belongs to no head. Scores that are not a product of two tokens have no W_QK (`Score.factors`).
+W_QK and W_OV are kept as their factors L and R, each of shape (heads k, head width, model width J).
+The offsets are the biases of the projections: l = scale b_Q, and r = b_K or b_V. The bias of W_O
+belongs to no head. Terms that depend on positions are left out: with rotary positions, W_QK gives
+the score of a query and a key at the same position. Scores without a product of query and key
+(additive, synthesizer) have no W_QK.
 """
 
 import torch
@@ -18,26 +21,26 @@ from harken.errors import UserError
 
 
 def query_key(attention: MultiHead) -> LowRank:
-    """Return W_QK including the scale; for Transformer-XL the content-content term."""
+    """Return W_QK with the scale; for Transformer-XL the content term, (q + u) . k / sqrt(U)."""
     score = attention.score
     factors = score.factors()
     if factors is None:
         raise UserError(
             f"score {attention.score_kind!r} has no query-key matrix: {score.not_bilinear}",
-            fix="use the scores of random tokens instead (harken.inspection.readout)",
+            fix="use the scores of random tokens instead (harken.inspection.offset_preferences)",
         )
     return factors
 
 
 def output_value(attention: MultiHead) -> LowRank:
-    """Return W_OV; a projection that the attention does not have is the identity."""
+    """Return W_OV; a missing W_V or W_O is the identity, but the layer must have one of them."""
     heads, out_proj = attention.heads, attention.out_proj
     if attention.v_proj is not None:
         right, right_offset = split_projection(attention.v_proj, attention.kv_heads, heads)
     elif out_proj is None:
         raise UserError(
             "attention without v_proj and out_proj has no output-value matrix",
-            fix="it returns weighted means of its inputs",
+            fix="set v_proj or out_proj to true in the attention config",
         )
     else:
         width = out_proj.in_features // heads
@@ -67,10 +70,11 @@ def effective_rank(values: Float[Tensor, "k rank"]) -> Float[Tensor, "k"]:
     return rank
 
 
-def copying(product: LowRank) -> Float[Tensor, "k"]:
-    """Return the sum of eigenvalues over the sum of their absolute values, from -1 to 1.
+def copying_score(product: LowRank) -> Float[Tensor, "k"]:
+    """Return the sum of the eigenvalues of L^T R over the sum of their absolute values, -1 to 1.
 
-    1 copies the input, -1 negates it. L^T R and R L^T have the same nonzero eigenvalues.
+    1 if all eigenvalues are real and nonnegative, as for the identity (copying); -1 if all are real
+    and nonpositive. R L^T has the same nonzero eigenvalues and is smaller.
     """
     eigenvalues = torch.linalg.eigvals(product.right @ product.left.mT)
     sizes = eigenvalues.abs().sum(dim=-1).clamp(min=torch.finfo(product.left.dtype).tiny)

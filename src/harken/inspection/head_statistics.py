@@ -1,6 +1,6 @@
-"""Statistics of recorded attention weights, each a mean over queries.
+"""Statistics of recorded attention weights a_it of query i and key t, each a mean over queries.
 
-    offset     sum over t of a_it (i - t)         > 0 if earlier tokens are attended
+    offset     sum over t of a_it (i - t)         positive if the mean key is before the query
     distance   sum over t of a_it |i - t|
     entropy    -sum over t of a_it ln a_it        in nats
     evenness   entropy / ln(number of keys with a_it > 0), which is 1 for uniform weights
@@ -9,7 +9,7 @@
     first      a_i0, over all queries but the first
     induction  the sum of a_{i,j+1} over j + 1 < i with token j = token i, where such j exist
 
-Queries at padding and queries without a visible key are ignored.
+Queries without a visible key are ignored, and by `head_statistics` also queries at padding.
 """
 
 from dataclasses import dataclass, fields
@@ -31,7 +31,7 @@ class RunningMean:
 
     @property
     def mean(self) -> Float[Tensor, "k"]:
-        """Return the mean, NaN if nothing was counted."""
+        """Return the mean; NaN if there are no queries."""
         return self.total / self.count if self.count else torch.full_like(self.total, torch.nan)
 
 
@@ -103,13 +103,13 @@ def head_statistics(
     )
 
 
-def entropies(weights: Float[Tensor, "B k T S"]) -> RunningMean:
-    """Return the entropy alone, for cross-attention, where offsets have no meaning."""
+def mean_entropy(weights: Float[Tensor, "B k T S"]) -> RunningMean:
+    """Return the entropy only, for cross-attention, where offsets are not defined."""
     entropy = torch.special.entr(weights).sum(dim=-1)
     return _running_mean(entropy, weights.sum(dim=(1, 3)) > 0)
 
 
-def induction(weights: Float[Tensor, "B k T T"], tokens: Int[Tensor, "B T"]) -> RunningMean:
+def induction_score(weights: Float[Tensor, "B k T T"], tokens: Int[Tensor, "B T"]) -> RunningMean:
     """Return the weight on the tokens that follow earlier copies of the query's token."""
     same = tokens[:, :, None] == tokens[:, None]
     # The key follows the copy and precedes the query.
@@ -121,7 +121,7 @@ def induction(weights: Float[Tensor, "B k T T"], tokens: Int[Tensor, "B T"]) -> 
 def repeated_tokens(
     vocabulary: int, *, rows: int, period: int, seed: int
 ) -> Int[Tensor, "rows time"]:
-    """Return random tokens repeated once: only induction predicts the second half."""
+    """Return random tokens, repeated once: only induction can predict the second half."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(vocabulary, (rows, period), generator=generator).repeat(1, 2)
 

@@ -1,7 +1,7 @@
-"""Describe every head of a model, by its attention on given inputs and by its weights.
+"""Describe every head of a model by its attention on given inputs and by its parameters.
 
-Attention is measured by `head_statistics.py`, weights are read by `readout.py` and `circuits.py`.
-Heads of other models than Harken's have measured values only.
+`head_statistics.py` measures attention; `offset_preferences.py` and `circuits.py` analyze
+parameters. Heads of models without `MultiHead` have measured values only.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,20 +18,20 @@ from harken.inspection import circuits
 from harken.inspection.head_statistics import (
     HeadStatistics,
     RunningMean,
-    entropies,
     head_statistics,
-    induction,
+    induction_score,
+    mean_entropy,
     repeated_tokens,
 )
-from harken.inspection.readout import input_path, read_out
+from harken.inspection.offset_preferences import input_path, offset_preferences
 from harken.inspection.record import record
 from harken.inspection.refs import HeadRef, is_cross_attention
 from harken.models.gpt import GPT
 
-MIN_LENGTH, MAX_LENGTH = 8, 64  # of the rows for the readout of weights
+MIN_LENGTH, MAX_LENGTH = 8, 64  # of the sequences in the analysis of parameters
 REPEATED_ROWS, REPEATED_TOKENS = 8, 16
-MIN_PATTERN = 0.3  # mean weight from which a head is named after what it attends to
-MEANS = ("mean_offset", "mean_distance", "evenness", "first")
+MIN_PATTERN = 0.3  # smallest mean weight for which a head has a pattern name
+NULL_WITHOUT_QUERIES = ("mean_offset", "mean_distance", "evenness", "first")  # in JSON
 JSON_NAMES = {"previous_token": "previous", "next_token": "next"}
 
 
@@ -44,29 +44,29 @@ class HeadInput(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadSummary:
-    """One head; None for values that it does not have.
+    """Statistics of one head; None for values that are not defined.
 
-    Measured values are means over queries. `weights_…`, `position`, `mixed`, `content` and ranks
-    are computed from the weights.
+    `exact` to `copying` and `expected_offsets` are computed from parameters. `offset` to
+    `measured_offsets` are measured, as means over queries.
     """
 
-    module: str  # the path of its attention
+    module: str  # path of its attention layer
     head: int  # counted from 1
-    pattern: str = ""  # the tokens with the most weight, such as "previous 0.93"
+    pattern: str = ""  # where most of its attention is, such as "previous 0.93"
     score: str | None = None
-    exact: bool | None = None  # whether the readout is exact, as in the first layer
-    weights_offset: int | None = None  # steps back with the highest score
+    exact: bool | None = None  # whether the analysis of parameters is exact (first layer only)
+    weights_offset: int | None = None  # number of tokens back with the highest score
     prefers: bool | None = None  # whether the score depends on the offset at all
-    weights_band: int | None = None  # offsets within one nat of the highest score
-    weights_share: float | None = None
-    position: float | None = None  # shares of the variance of the score
-    mixed: float | None = None
-    content: float | None = None
+    weights_band: int | None = None  # number of offsets around `weights_offset` within one nat
+    weights_share: float | None = None  # largest value of `expected_offsets`
+    position: float | None = None  # share of the variance of the score due to positions alone,
+    mixed: float | None = None  # to positions and the query token together,
+    content: float | None = None  # and to the key token
     query_key_rank: float | None = None
     output_value_rank: float | None = None
     copying: float | None = None  # of W_OV: 1 copies the input, -1 negates it
-    queries: int | None = None
-    offset: int | None = None  # steps back with the most weight
+    queries: int | None = None  # number of measured queries
+    offset: int | None = None  # number of tokens back with the most weight
     share: float | None = None  # mean weight there
     mean_offset: float | None = None
     mean_distance: float | None = None
@@ -78,7 +78,7 @@ class HeadSummary:
     entropy: float | None = None  # nats
     induction: float | None = None  # weight on tokens after earlier copies of the query's token
     measured_offsets: Sequence[tuple[int, float]] = ()  # mean weight by offset
-    expected_offsets: Sequence[tuple[int, float]] = ()  # the same from weights, by position only
+    expected_offsets: Sequence[tuple[int, float]] = ()  # the same, from scores averaged over tokens
 
     @property
     def layer(self) -> int:
@@ -89,10 +89,12 @@ class HeadSummary:
         return HeadRef(self.module, self.head).label
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values that exist; null is a mean over no query."""
-        names = [field.name for field in fields(self) if not field.name.endswith("_offsets")][2:]
+        """Return the defined values; a mean over no queries is null."""
+        omitted = ("module", "head", "measured_offsets", "expected_offsets")
+        names = [field.name for field in fields(self) if field.name not in omitted]
         values = {JSON_NAMES.get(name, name): getattr(self, name) for name in names}
-        nullable = {"exact", *(MEANS if self.offset is not None else ())}
+        is_measured = self.offset is not None
+        nullable = {"exact", *(NULL_WITHOUT_QUERIES if is_measured else ())}
         return HeadRef(self.module, self.head).to_json() | {
             name: value for name, value in values.items() if value is not None or name in nullable
         }
@@ -100,10 +102,10 @@ class HeadSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadAnalysis:
-    """All heads of a model in its order."""
+    """All heads of a model, in the order of the model."""
 
-    inputs: int
-    length: int  # of the rows for the readout of weights
+    inputs: int  # number of inputs that were run
+    length: int  # of the sequences in the analysis of parameters
     heads: Sequence[HeadSummary]
     notes: Sequence[str]  # why some heads have no query-key or output-value matrix
 
@@ -115,7 +117,7 @@ def analyze_heads(
     length: int | None = None,
     seed: int = 0,
 ) -> HeadAnalysis:
-    """Measure heads while each input runs the model, and read out their weights if possible."""
+    """Measure the heads on each input, and analyze their parameters if possible."""
     measured: dict[str, HeadStatistics] = {}
     entropy: dict[str, RunningMean] = {}
     runs = longest = 0
@@ -125,44 +127,47 @@ def analyze_heads(
             run()
         for call in records:
             weights = call.weights.float().cpu()
-            if not _is_sequence(model, call.name, weights):
-                _add(entropy, call.name, entropies(weights))
+            if not _has_offsets(model, call.name, weights):
+                _add(entropy, call.name, mean_entropy(weights))
                 continue
             longest = max(longest, weights.shape[-1])
             new = head_statistics(weights, present)
             _add(measured, call.name, new)
             _add(entropy, call.name, new.entropy)
-    repeated = _induction(model, seed)
+    induction = _measure_induction(model, seed)
     length = length or min(max(longest, MIN_LENGTH), MAX_LENGTH)
     heads: list[HeadSummary] = []
     notes: dict[str, None] = {}
-    own = [name for name, module in model.named_modules() if isinstance(module, MultiHead)]
-    for name in own or entropy:
+    paths = [path for path, module in model.named_modules() if isinstance(module, MultiHead)]
+    for name in paths or entropy:
         attention = model.get_submodule(name)
         columns: dict[str, Any] = {}
         if isinstance(attention, MultiHead):
             columns["score"] = attention.score_kind
-            columns |= _readout(model, name, attention, length, seed)
-            columns |= _circuits(attention, notes)
+            columns |= _preference_columns(model, name, attention, length, seed)
+            columns |= _circuit_columns(attention, notes)
         if name in measured:
-            columns |= _measured(measured[name])
+            columns |= _measured_columns(measured[name])
         if name in entropy:
             columns |= {"queries": entropy[name].count, "entropy": entropy[name].mean}
-        if name in repeated:
-            columns["induction"] = repeated[name].mean
+        if name in induction:
+            columns["induction"] = induction[name].mean
         count = attention.heads if isinstance(attention, MultiHead) else len(entropy[name].total)
         for head in range(count):
-            figures = {key: _figure(column, head) for key, column in columns.items()}
-            pattern = pattern_name(figures)
-            heads.append(HeadSummary(module=name, head=head + 1, pattern=pattern, **figures))
+            values = {key: _value_of_head(column, head) for key, column in columns.items()}
+            pattern = pattern_name(values)
+            heads.append(HeadSummary(module=name, head=head + 1, pattern=pattern, **values))
     return HeadAnalysis(inputs=runs, length=length, heads=heads, notes=list(notes))
 
 
-def pattern_name(figures: dict[str, Any]) -> str:
-    """Name a head after the tokens with much of its weight; the first token has least priority."""
+def pattern_name(values: dict[str, Any]) -> str:
+    """Return the name of the pattern with the most weight, and this weight: "previous 0.93".
+
+    "first" is returned only if no other pattern reaches `MIN_PATTERN`, and "" if none does.
+    """
     names = ("previous_token", "itself", "next_token", "induction")
-    near = max((figures.get(name) or 0.0, JSON_NAMES.get(name, name)) for name in names)
-    for weight, name in (near, (figures.get("first") or 0.0, "first")):
+    largest = max((values.get(name) or 0.0, JSON_NAMES.get(name, name)) for name in names)
+    for weight, name in (largest, (values.get("first") or 0.0, "first")):
         if weight >= MIN_PATTERN:
             return f"{name} {weight:.2f}"
     return ""
@@ -172,19 +177,20 @@ def _add(totals: dict[str, Any], name: str, new: Any) -> None:
     totals[name] = totals[name] + new if name in totals else new
 
 
-def _is_sequence(model: nn.Module, name: str, weights: Tensor) -> bool:
-    """Whether queries and keys are the same sequence, not an encoder output or an image."""
+def _has_offsets(model: nn.Module, name: str, weights: Tensor) -> bool:
+    """Whether queries and keys are in the same sequence: not cross-attention, not an image."""
     if input_path(model, name) is not None:
         return True
     parts = name.split(".")
     ancestors = [".".join(parts[:depth]) for depth in range(len(parts))]
+    # `input_path` covers all stacks of Harken models, which have an attribute `position`.
     if any(hasattr(model.get_submodule(path), "position") for path in ancestors):
-        return False  # a model of Harken, which `input_path` knows
+        return False
     return weights.shape[-2] == weights.shape[-1] and not is_cross_attention(name)
 
 
-def _induction(model: nn.Module, seed: int) -> dict[str, RunningMean]:
-    """Measure induction of a language model on repeated random tokens."""
+def _measure_induction(model: nn.Module, seed: int) -> dict[str, RunningMean]:
+    """Measure the induction score of a language model on repeated random tokens."""
     if not isinstance(model, GPT):
         return {}
     period = min(REPEATED_TOKENS, model.max_length // 2)
@@ -192,49 +198,51 @@ def _induction(model: nn.Module, seed: int) -> dict[str, RunningMean]:
     tokens = repeated_tokens(table.num_embeddings, rows=REPEATED_ROWS, period=period, seed=seed)
     with torch.inference_mode(), record(model) as records:
         model.states(tokens.to(table.weight.device))
-    return {call.name: induction(call.weights.float().cpu(), tokens) for call in records}
+    return {call.name: induction_score(call.weights.float().cpu(), tokens) for call in records}
 
 
-def _readout(
+def _preference_columns(
     model: nn.Module, name: str, attention: MultiHead, length: int, seed: int
 ) -> dict[str, Any]:
     path = input_path(model, name)
     if path is None:
         return {}
     length = min(length, path.position.max_length or length)
-    read = read_out(attention, path, length=length, seed=seed)
+    preferences = offset_preferences(attention, path, length=length, seed=seed)
     return {
-        "exact": read.exact,
-        "weights_offset": read.preferred,
-        "prefers": read.has_preference,
-        "weights_band": read.band,
-        "weights_share": read.expected.amax(dim=-1),
-        "position": read.position,
-        "mixed": read.mixed,
-        "content": read.content,
-        "expected_offsets": _by_offset(read.offsets.tolist(), read.expected),
+        "exact": preferences.exact,
+        "weights_offset": preferences.preferred,
+        "prefers": preferences.has_preference,
+        "weights_band": preferences.band,
+        "weights_share": preferences.attention_by_position.amax(dim=-1),
+        "position": preferences.position,
+        "mixed": preferences.mixed,
+        "content": preferences.content,
+        "expected_offsets": _by_offset(
+            preferences.offsets.tolist(), preferences.attention_by_position
+        ),
     }
 
 
-def _circuits(attention: MultiHead, notes: dict[str, None]) -> dict[str, Any]:
+def _circuit_columns(attention: MultiHead, notes: dict[str, None]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
-    for name, matrix in (
+    for name, factorize in (
         ("query_key", circuits.query_key),
         ("output_value", circuits.output_value),
     ):
         try:
-            product = matrix(attention)
+            product = factorize(attention)
         except UserError as error:
             notes[error.message] = None
             continue
         values = circuits.singular_values(product).detach()
         columns[f"{name}_rank"] = circuits.effective_rank(values)
         if name == "output_value" and product.left.shape[2] == product.right.shape[2]:
-            columns["copying"] = circuits.copying(product).detach()
+            columns["copying"] = circuits.copying_score(product).detach()
     return columns
 
 
-def _measured(measured: HeadStatistics) -> dict[str, Any]:
+def _measured_columns(measured: HeadStatistics) -> dict[str, Any]:
     top_offset, max_offset = measured.top_offset(), measured.max_offset
     histogram = measured.histogram()
     return {
@@ -255,8 +263,8 @@ def _by_offset(offsets: Sequence[int], shares: Tensor) -> list[list[tuple[int, f
     return [list(zip(offsets, row, strict=True)) for row in shares.tolist()]
 
 
-def _figure(column: Any, head: int) -> Any:
-    """Return the value of one head from a column; NaN, a mean over no query, is None."""
+def _value_of_head(column: Any, head: int) -> Any:
+    """Return the value of a head from a column; None for NaN, a mean over no queries."""
     if isinstance(column, list):
         return column[head]
     value = column[head].item() if isinstance(column, Tensor) else column

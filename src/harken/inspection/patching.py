@@ -3,10 +3,11 @@
     share(part) = (metric(corrupted, output of part from clean) - metric(corrupted))
                 / (metric(clean)                                - metric(corrupted))
 
-The clean input runs once, and the output of every part is stored. The corrupted input runs once per
-part, with the output of this part replaced. A share of 1 restores the whole difference, 0 nothing.
-Shares need not sum to 1, since later parts read the outputs of earlier ones. The metric is a mean
-over rows. Attention that runs step by step (an RNN decoder, a cache) is patched step by step.
+The model runs once on the clean input, and the output of every part is stored. It then runs on the
+corrupted input once per part, with the output of this part replaced. A share of 1 restores the
+whole difference. Shares need not sum to 1, since later parts read the outputs of earlier ones. The
+metric is averaged over rows. If a module is called several times, as in generation with a cache,
+each call is patched with the output of the same call on the clean input.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from harken.inspection.ablation import OutputPart, head_mask, with_outputs
 from harken.inspection.refs import HeadRef
 
 Metric = Callable[[Tensor], Tensor]
-"""Tokens B T -> one number per row, by running the model."""
+"""Function that runs the model on tokens (B T) and returns one number per row."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -35,7 +36,7 @@ class PatchingResult:
     corrupted: float
     parts: Sequence[OutputPart]
     shares: Float[Tensor, "parts"]
-    positions: Float[Tensor, "parts T"] | None = None  # of each position alone, if requested
+    positions: Float[Tensor, "parts T"] | None = None  # shares of single positions
 
 
 @torch.inference_mode()
@@ -59,11 +60,11 @@ def patch_parts(
     calls: dict[str, list[tuple[int, Tensor]]] = {part.module: [] for part in parts}
 
     def store(module: str, output: Tensor) -> Tensor:
-        calls[module].append((length(module), output))
+        calls[module].append((count_positions(module), output))
         return output
 
-    def length(module: str) -> int:
-        """Return the number of positions of the calls so far."""
+    def count_positions(module: str) -> int:
+        """Return the number of positions in the calls so far."""
         return sum(output.shape[-2] for _, output in calls[module])
 
     with with_outputs(model, {module: partial(store, module) for module in calls}):
@@ -75,7 +76,7 @@ def patch_parts(
             fix="choose other inputs, or another metric",
         )
 
-    def share(part: OutputPart, position: int | None) -> float:
+    def measure_share(part: OutputPart, position: int | None) -> float:
         restore = partial(_restore, part, position, iter(calls[part.module]))
         with with_outputs(model, {part.module: restore}):
             restored = float(metric(corrupted).mean()) - corrupted_mean
@@ -83,9 +84,11 @@ def patch_parts(
 
     positions = None
     if by_position:
-        table = [[share(part, at) for at in range(length(part.module))] for part in parts]
+        lengths = [count_positions(part.module) for part in parts]
+        pairs = zip(parts, lengths, strict=True)
+        table = [[measure_share(part, i) for i in range(length)] for part, length in pairs]
         positions = torch.tensor(table, dtype=torch.float64)
-    shares = torch.tensor([share(part, None) for part in parts], dtype=torch.float64)
+    shares = torch.tensor([measure_share(part, None) for part in parts], dtype=torch.float64)
     return PatchingResult(
         metric=name,
         clean=clean_mean,
@@ -97,37 +100,40 @@ def patch_parts(
 
 
 class NextTokenMetric(NamedTuple):
-    """A metric of the logits after the last token; `wrong` is None for a log-probability."""
+    """The logit of the clean input's next token minus that of the corrupted input's next token.
 
-    right: Int[Tensor, "B"]
-    wrong: Int[Tensor, "B"] | None
+    If `corrupted` is None, the log-probability of the clean input's next token.
+    """
+
+    clean: Int[Tensor, "B"]
+    corrupted: Int[Tensor, "B"] | None
 
     @property
     def name(self) -> str:
-        return "log-probability" if self.wrong is None else "logit difference"
+        return "log-probability" if self.corrupted is None else "logit difference"
 
     def __call__(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B"]:
         rows = torch.arange(len(logits), device=logits.device)
-        if self.wrong is None:
-            return logits.double().log_softmax(dim=-1)[rows, self.right]
-        return logits[rows, self.right] - logits[rows, self.wrong]
+        if self.corrupted is None:
+            return logits.double().log_softmax(dim=-1)[rows, self.clean]
+        return logits[rows, self.clean] - logits[rows, self.corrupted]
 
 
 def next_token_metric(
     clean: Float[Tensor, "B V"], corrupted: Float[Tensor, "B V"]
 ) -> NextTokenMetric:
-    """Choose the logit difference between the most probable next tokens of both inputs.
+    """Return the metric for the most probable next tokens of both inputs.
 
-    If these are the same in any row, choose the log-probability of the clean input's token.
+    If these are the same in any row, the metric is the log-probability of the clean one.
     """
-    right, wrong = clean.argmax(dim=-1), corrupted.argmax(dim=-1)
-    return NextTokenMetric(right, None if (right == wrong).any() else wrong)
+    first, second = clean.argmax(dim=-1), corrupted.argmax(dim=-1)
+    return NextTokenMetric(first, None if (first == second).any() else second)
 
 
 def _restore(
     part: OutputPart, position: int | None, calls: Iterator[tuple[int, Tensor]], output: Tensor
 ) -> Tensor:
-    """Replace an output by that of the clean run's next call (start, output)."""
+    """Patch one call; `calls` yields the first position and the output of each clean call."""
     start, clean = next(calls)
     positions = torch.arange(start, start + output.shape[-2], device=output.device)
     chosen = torch.ones_like(positions).bool() if position is None else positions == position

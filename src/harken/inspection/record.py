@@ -2,16 +2,16 @@
 
     with record(model) as records:
         model(tokens)
-    records[0].weights     # B k T S of the first attention that ran
+    records[0].weights     # B k T S of the first attention call
 
-Outputs of the model do not change, dropout included: the kernel of each attention runs as before,
-and the weights before dropout are computed in addition, without gradient. Attentions that are not
-selected have no overhead. If a model has a `MultiHead`, these are recorded; otherwise every call of
-PyTorch's `scaled_dot_product_attention` (`attention_calls.py`). The additional memory of a call is
-at most eight blocks of `BLOCK` scores, and the keys of the selected heads
-(`benchmarks/recording.py`).
+The outputs of the model do not change, also with dropout: the kernel of each attention layer runs
+as before, and the weights before dropout are computed in addition, without gradient. In a model
+with `MultiHead` layers, these are recorded, and layers that are not selected have no overhead; in
+other models, calls of PyTorch's `scaled_dot_product_attention` (`attention_calls.py`). In addition
+to the weights, a call needs memory for at most eight blocks of `BLOCK` scores and for the keys of
+the selected heads (`benchmarks/recording.py`).
 
-`search_attention.py` records hypotheses of a search, `store.py` records to disk.
+`search_attention.py` records the hypotheses of a search, `store.py` records to disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,10 +29,10 @@ from harken.attention.multihead import MultiHead
 from harken.errors import UserError
 from harken.inspection.activations import ActivationRecord, check_module, record_activations
 from harken.inspection.attention_calls import AttentionCall, on_attention_calls
-from harken.inspection.attention_calls import has_attention as has_attention
+from harken.inspection.attention_calls import has_multihead as has_multihead
 from harken.inspection.refs import layer_of
 
-BLOCK = 1 << 20  # scores at once, of all rows and heads
+BLOCK = 1 << 20  # scores computed at once, over all rows and heads
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,12 +40,12 @@ class Selection:
     """Which attention to record; None selects all. Layers and paths must both match.
 
     Arguments:
-        layers: numbers of blocks, counted from 1 in encoder and decoder; an attention outside any
-            block is in layer 1.
-        paths: paths of attentions or patterns, such as "decoder.*.cross".
+        layers: numbers of layers, counted from 1, separately in encoder and decoder. Attention
+            outside a stack of layers is in layer 1.
+        paths: paths of attention layers, or patterns such as "decoder.*.cross".
         heads: numbers of heads, counted from 1.
-        steps: indices of queries in each call, counted from 0; -1 is the last query. Steps that a
-            call does not have are skipped.
+        steps: indices of queries in each call, counted from 0; -1 is the last query. Steps that do
+            not exist in a call are skipped.
         queries, keys, values: also record these vectors.
 
         selection = harken.Selection(layers=(1, 2), heads=(3,), queries=True)
@@ -62,15 +62,15 @@ class Selection:
 
     def __post_init__(self) -> None:
         for name in ("layers", "paths", "heads", "steps"):
-            given = getattr(self, name)
-            if given is not None and (not given or len(set(given)) < len(given)):
+            values = getattr(self, name)
+            if values is not None and (not values or len(set(values)) < len(values)):
                 raise UserError(
-                    f"Selection: expected one or more different {name}, got {given}",
-                    fix=f"leave {name} out to select all",
+                    f"Selection: expected one or more different {name}, got {values}",
+                    fix=f"omit {name} to select all",
                 )
 
     def matches(self, name: str) -> bool:
-        """Whether the attention at this path is selected."""
+        """Whether the attention layer at this path is selected."""
         return (self.layers is None or layer_of(name) in self.layers) and (
             self.paths is None or any(fnmatchcase(name, path) for path in self.paths)
         )
@@ -81,10 +81,11 @@ ALL = Selection()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AttentionRecord:
-    """One call of one attention; `name` is its path in the model, `heads` are counted from 1.
+    """One call of an attention layer; `name` is its path.
 
-    Keys and values are repeated for heads that share them. Queries and keys are None for scores
-    that are not a product of the two.
+    `heads` (counted from 1) and `steps` (counted from 0) are the recorded heads and queries.
+    `queries`, `keys` and `values` are None unless selected. Queries and keys are also None for
+    scores that are not a product of them. Keys and values are repeated for heads that share them.
     """
 
     name: str
@@ -109,7 +110,7 @@ class AttentionRecord:
 
 
 class Records(list[AttentionRecord]):
-    """The attention records of a block in the order of the calls, and its activations."""
+    """Attention records in the order of the calls, and the recorded activations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,19 +126,19 @@ def record(
     outputs: str | Sequence[str] = (),
     residual: bool = False,
 ) -> Iterator[Records]:
-    """Record attention weights, and optionally activations, while the block runs the model.
+    """Record attention weights, and optionally activations, inside the `with` block.
 
     Arguments:
         model: any module with `harken.MultiHead` layers or with calls of PyTorch's
             `scaled_dot_product_attention`, such as a Hugging Face model.
         selection: which layers, heads and steps; all by default.
-        outputs: paths or patterns of modules, such as "*.mlp", whose outputs to record as well.
+        outputs: paths or patterns of modules, such as "*.mlp", whose outputs are recorded too.
         residual: also record the residual stream before and after every layer.
 
     Yields a list with an `AttentionRecord` per call: `name`, `layer`, and `weights` of shape
     (batch, heads, queries, keys). Its attributes `outputs` and `residual` are lists of
-    `ActivationRecord`. The outputs of the model do not change. A model that runs without attention,
-    or a selection that matches nothing, raises `UserError`.
+    `ActivationRecord`. The outputs of the model do not change. Raises `UserError` if the model runs
+    without attention or if the selection matches nothing.
 
         with torch.inference_mode(), harken.record(model) as records:
             model(tokens)
@@ -162,12 +163,12 @@ def record(
 def on_attention(
     model: nn.Module, selection: Selection, on_record: Callable[[AttentionRecord], None]
 ) -> Iterator[None]:
-    """Call `on_record` with every call of the selected attentions as it happens.
+    """Call `on_record` with the record of every call of the selected attention layers.
 
-    Raises at the end of the block if attentions ran and no call matched the selection.
+    Raises at the end of the `with` block if attention ran and no call matched the selection.
     """
-    matched: dict[str, bool] = {}  # attentions that ran -> whether they are selected
-    lengths: list[int] = []  # queries of the calls without a selected step
+    matched: dict[str, bool] = {}  # path of each layer that ran -> whether it is selected
+    lengths: list[int] = []  # numbers of queries in calls without a selected step
     has_record = False
 
     def handle(call: AttentionCall, output: Tensor) -> Tensor:
@@ -175,7 +176,7 @@ def on_attention(
         matched[call.name] = selection.matches(call.name)
         if matched[call.name]:
             with torch.no_grad():
-                recorded = _recorded(call, selection)
+                recorded = _record_call(call, selection)
             if isinstance(recorded, int):
                 lengths.append(recorded)
             else:
@@ -183,50 +184,54 @@ def on_attention(
                 on_record(recorded)
         return output
 
-    names = attentions(model, selection) if has_attention(model) else ()
+    names = attention_layers(model, selection) if has_multihead(model) else ()
     with on_attention_calls(model, handle, names=names):
         yield
     if matched and not any(matched.values()):
-        raise _not_in_model(f"attention {selection.paths} in layers {selection.layers}", matched)
+        raise _unmatched(selection, matched)
     if lengths and not has_record:
         raise UserError(
             f"steps {selection.steps} match no query (expected steps below {max(lengths)}, the "
-            "most queries of one call)",
+            "largest number of queries in a call)",
             fix="choose smaller steps, or -1 for the last query of each call",
         )
 
 
-def attentions(model: nn.Module, selection: Selection = ALL) -> dict[str, MultiHead]:
-    """Return the selected `MultiHead` layers by path, in the order of the model, at least one."""
-    every = {path: part for path, part in model.named_modules() if isinstance(part, MultiHead)}
-    if not every:
+def attention_layers(model: nn.Module, selection: Selection = ALL) -> dict[str, MultiHead]:
+    """Return the selected `MultiHead` layers by path, in the order of the model; raise if none."""
+    layers = {path: part for path, part in model.named_modules() if isinstance(part, MultiHead)}
+    if not layers:
         raise UserError(
             f"{type(model).__name__}: no harken.MultiHead in the model",
-            fix="choose a model of Harken with attention",
+            fix="choose a Harken model with attention",
         )
-    for layer in selection.layers or ():
-        if not any(layer_of(name) == layer for name in every):
-            raise _not_in_model(f"layer {layer}", (str(layer_of(name)) for name in every))
+    for number in selection.layers or ():
+        if not any(layer_of(name) == number for name in layers):
+            raise _not_in_model(f"layer {number}", (str(layer_of(name)) for name in layers))
     for path in selection.paths or ():
-        if not any(fnmatchcase(name, path) for name in every):
-            raise _not_in_model(f"attention {path!r}", every)
-    chosen = {name: module for name, module in every.items() if selection.matches(name)}
-    if not chosen:
-        raise _not_in_model(f"attention {selection.paths} in layers {selection.layers}", every)
-    return chosen
+        if not any(fnmatchcase(name, path) for name in layers):
+            raise _not_in_model(f"attention {path!r}", layers)
+    selected = {name: module for name, module in layers.items() if selection.matches(name)}
+    if not selected:
+        raise _unmatched(selection, layers)
+    return selected
 
 
-def cross_attentions(model: nn.Module) -> list[str]:
+def cross_attention_layers(model: nn.Module) -> list[str]:
     """Return the paths of the `MultiHead` layers that attend to an encoder's output."""
-    return [name for name, module in attentions(model).items() if module.kind == "cross"]
+    return [name for name, module in attention_layers(model).items() if module.kind == "cross"]
 
 
-def _recorded(call: AttentionCall, selection: Selection) -> AttentionRecord | int:
-    """Return the record of a call, or its number of queries if it has no selected step."""
+def _record_call(call: AttentionCall, selection: Selection) -> AttentionRecord | int:
+    """Return the record of a call.
+
+    If it has none of the selected steps, return its number of queries, for the error message.
+    """
     terms, values = call.terms, call.values
-    scored = terms.bias if terms.queries is None else terms.queries
-    assert scored is not None, "a score has queries and keys, a bias, or both"
-    count, time = max(scored.shape[1], values.shape[1]), scored.shape[2]
+    query_terms = terms.bias if terms.queries is None else terms.queries
+    assert query_terms is not None, "a score has queries and keys, a bias, or both"
+    # A bias or the values may be shared by all heads.
+    count, time = max(query_terms.shape[1], values.shape[1]), query_terms.shape[2]
     numbers = range(1, count + 1) if selection.heads is None else selection.heads
     for number in numbers:
         if not 1 <= number <= count:
@@ -237,23 +242,23 @@ def _recorded(call: AttentionCall, selection: Selection) -> AttentionRecord | in
         steps = list(dict.fromkeys(step % time for step in selection.steps if -time <= step < time))
         if not steps:
             return time
-    queries = torch.tensor(steps, device=scored.device, dtype=torch.long)
-    keys = _of_heads(terms.keys, heads, count)
-    weights = scored.new_empty(values.shape[0], len(heads), len(steps), values.shape[2])
-    # Block by block, so that only the result is quadratic in time.
+    query_indices = torch.tensor(steps, device=query_terms.device, dtype=torch.long)
+    keys = _select_kv(terms.keys, heads, count)
+    weights = query_terms.new_empty(values.shape[0], len(heads), len(steps), values.shape[2])
+    # Block by block, so that only the result is quadratic in the sequence length.
     size = max(1, BLOCK // max(1, weights.shape[0] * len(heads) * weights.shape[3]))
     for first in range(0, len(steps), size):
-        rows = queries[first : first + size]
+        indices = query_indices[first : first + size]
         block = replace(
             terms,
-            queries=_rows(terms.queries, heads, rows),
+            queries=_select_queries(terms.queries, heads, indices),
             keys=keys,
-            bias=_rows(terms.bias, heads, rows),
+            bias=_select_queries(terms.bias, heads, indices),
         )
-        mask = Mask(visible=_rows(call.mask.visible, heads, rows))
-        if call.mask.causal and mask.visible is None:  # without building the whole table
-            slots = torch.arange(weights.shape[3], device=rows.device)
-            visible = slots <= rows[:, None] + (weights.shape[3] - time)
+        mask = Mask(visible=_select_queries(call.mask.visible, heads, indices))
+        if call.mask.causal and mask.visible is None:  # build only these rows of the causal mask
+            key_indices = torch.arange(weights.shape[3], device=indices.device)
+            visible = key_indices <= indices[:, None] + (weights.shape[3] - time)
             mask = Mask(visible=visible[None, None])
         weights[:, :, first : first + size] = attention_weights(block, mask)
     return AttentionRecord(
@@ -261,33 +266,41 @@ def _recorded(call: AttentionCall, selection: Selection) -> AttentionRecord | in
         weights,
         numbers,
         steps,
-        queries=_rows(terms.queries, heads, queries) if selection.queries else None,
+        queries=_select_queries(terms.queries, heads, query_indices) if selection.queries else None,
         keys=keys if selection.keys else None,
-        values=_of_heads(values, heads, count) if selection.values else None,
+        values=_select_kv(values, heads, count) if selection.values else None,
     )
 
 
-def _rows(
-    table: Shaped[Tensor, "#B #k #T width"] | None, heads: Sequence[int], rows: Int[Tensor, "rows"]
-) -> Shaped[Tensor, "#B #chosen #rows width"] | None:
-    """Select queries and heads; a bias or mask may be the same for all of either."""
+def _select_queries(
+    table: Shaped[Tensor, "#B #k #T width"] | None,
+    heads: Sequence[int],
+    indices: Int[Tensor, "chosen_queries"],
+) -> Shaped[Tensor, "#B #chosen_heads #chosen_queries width"] | None:
+    """Select heads and queries; a bias or mask may be shared by all heads or all queries."""
     if table is None:
         return None
     table = table.detach()
-    table = table if table.shape[2] == 1 else table[:, :, rows]
+    table = table if table.shape[2] == 1 else table[:, :, indices]
     return table if table.shape[1] == 1 else table[:, list(heads)]
 
 
-def _of_heads(
+def _select_kv(
     shared: Float[Tensor, "B kv_heads S U"] | None, heads: Sequence[int], count: int
 ) -> Float[Tensor, "B k S U"] | None:
-    """Select the keys or values of some of `count` heads; heads may share them."""
+    """Select the keys or values of some of `count` heads; several heads may share them."""
     if shared is None:
         return None
     kv_heads = shared.shape[1]
     if kv_heads == count and list(heads) == list(range(count)):
         return shared.detach()
     return shared.detach()[:, [head * kv_heads // count for head in heads]]
+
+
+def _unmatched(selection: Selection, existing: Iterable[str]) -> UserError:
+    limits = {"layers": selection.layers, "paths": selection.paths}
+    given = (f"{name} {values}" for name, values in limits.items() if values is not None)
+    return _not_in_model(f"attention with {' and '.join(given)}", existing)
 
 
 def _not_in_model(part: str, existing: Iterable[str]) -> UserError:

@@ -28,7 +28,7 @@ def layer_of(module: str) -> int:
 
 
 def attention_kind(module: str) -> AttentionKind:
-    """Return the kind of the attention at a path; `self` in a model with one stack."""
+    """Return the kind of the layer at a path; `self` if no part of the path names another kind."""
     if module.endswith("cross") or module == "decoder.attention":
         return "cross"
     if module.startswith("encoder."):
@@ -37,22 +37,22 @@ def attention_kind(module: str) -> AttentionKind:
 
 
 def is_cross_attention(module: str) -> bool:
-    """Whether an attention attends from a decoder to the encoder's output."""
+    """Whether the layer at a path attends from a decoder to an encoder's output."""
     return attention_kind(module) == "cross"
 
 
 def is_encoder_attention(module: str) -> bool:
-    """Whether an attention is self-attention of an encoder with a decoder or a CTC head."""
+    """Whether the layer at a path is self-attention inside a module named `encoder`."""
     return attention_kind(module) == "encoder"
 
 
 def is_decoder_attention(module: str) -> bool:
-    """Whether an attention is self-attention of a decoder."""
+    """Whether the layer at a path is self-attention inside a module named `decoder`."""
     return attention_kind(module) == "decoder"
 
 
 def layer_label(module: str) -> str:
-    """Return the name of an attention's layer, such as L1 or cross.L2."""
+    """Return the name of the layer of a module, such as L1 or cross.L2."""
     kind = attention_kind(module)
     prefix = "" if kind == "self" else f"{kind}."
     return f"{prefix}L{layer_of(module)}"
@@ -78,7 +78,7 @@ class ModuleRef:
 
 @dataclass(frozen=True, slots=True)
 class LayerRef(ModuleRef):
-    """A whole Transformer or Conformer block."""
+    """A Transformer or Conformer block; in other models, a member of an `nn.ModuleList`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class FeedForwardRef(ModuleRef):
 
 @dataclass(frozen=True, slots=True)
 class AttentionRef(ModuleRef):
-    """All heads of an attention."""
+    """All heads of an attention layer."""
 
     @property
     def label(self) -> str:
@@ -104,7 +104,7 @@ class AttentionRef(ModuleRef):
 
 @dataclass(frozen=True, slots=True)
 class HeadRef(ModuleRef):
-    """One head, counted from 1, of an attention."""
+    """One head of an attention layer, counted from 1."""
 
     head: int
 
@@ -130,7 +130,7 @@ class PositionRef(ModuleRef):
 
 
 class HeadPattern(NamedTuple):
-    """The heads that match; None matches every value."""
+    """A pattern that matches heads, such as `cross.L2.H1`; None matches every value."""
 
     kind: AttentionKind | None = None
     layer: int | None = None
@@ -142,7 +142,7 @@ class HeadPattern(NamedTuple):
         return ".".join(part for part in (self.kind, layer, head) if part)
 
     def matches(self, module: str, head: int | None = None) -> bool:
-        """Whether a head matches; without `head`, whether the attention's kind and layer match."""
+        """Whether a head matches; without `head`, whether the kind and the layer match."""
         return (
             self.kind in (None, attention_kind(module))
             and self.layer in (None, layer_of(module))
@@ -153,7 +153,10 @@ class HeadPattern(NamedTuple):
 def select_heads(
     module: str, count: int, layers: Collection[HeadPattern], heads: Collection[HeadPattern]
 ) -> list[int]:
-    """Return the heads that match, from 1 to `count`; an empty collection matches all."""
+    """Return which of the `count` heads of an attention layer match, counted from 1.
+
+    An empty collection of patterns matches all.
+    """
     if layers and not any(pattern.matches(module) for pattern in layers):
         return []
     return [
@@ -163,30 +166,30 @@ def select_heads(
     ]
 
 
-def parse_patterns(part: Literal["layers", "heads"], value: str) -> list[HeadPattern]:
+def parse_patterns(option: Literal["layers", "heads"], value: str) -> list[HeadPattern]:
     """Parse the option `--layers 1,L2,cross.L3` or `--heads 2,L1.H3,cross.L2.H1`.
 
-    A number alone is that layer of every stack, or that head of every layer.
+    A number alone selects this layer of every stack, or this head of every layer.
     """
     number = "([1-9][0-9]{0,5})"
-    name, example = f"L{number}", "L1"
-    if part == "heads":
-        name, example = rf"{name}\.H{number}", "L1.H3"
+    label, example = f"L{number}", "L1"
+    if option == "heads":
+        label, example = rf"{label}\.H{number}", "L1.H3"
     patterns = []
     for text in value.split(",") if value.strip() else ():
         text = text.strip()
         if re.fullmatch(number, text):
-            is_head = part == "heads"
+            is_head = option == "heads"
             patterns.append(
                 HeadPattern(head=int(text)) if is_head else HeadPattern(layer=int(text))
             )
-        elif matched := re.fullmatch(rf"(?:(encoder|decoder|cross)\.)?{name}", text):
+        elif matched := re.fullmatch(rf"(?:(encoder|decoder|cross)\.)?{label}", text):
             kind, *numbers = matched.groups()
             patterns.append(HeadPattern(cast(AttentionKind | None, kind), *map(int, numbers)))
         else:
             raise UserError(
-                f"--{part}: expected a number from 1 or a name such as {example}, got "
+                f"--{option}: expected a number from 1 or a name such as {example}, got "
                 f"{text[:60]!r}",
-                fix=f"separate several with commas, such as --{part} 1,{example}",
+                fix=f"separate several with commas, such as --{option} 1,{example}",
             )
     return patterns

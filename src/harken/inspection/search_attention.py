@@ -2,15 +2,16 @@
 
     input     start w_1 … w_n            predicts        w_1 w_2 … w_n end
 
-The row of a token is the step that predicted it: its query is the previous input token. A
-hypothesis that was cut at the maximum length has no row for `end`.
+The weights of a token are those of the step that predicted it, whose query is the previous token.
+A hypothesis that reached the maximum length has no weights for `end`.
 
     cross-attention                      k T M    over the hypothesis's own source
     self-attention of a decoder          k T T    lower triangular
-    self-attention of a language model   k T S    the same after the keys of the prompt
+    self-attention of a language model   k T S    over the prompt, then lower triangular
 
-The search runs unchanged on a stepper that stores the weights of every step and the parent of each
-row in the previous step. Rows without active or finished descendants are dropped.
+The search runs unchanged on a stepper that stores every step. A row of a step is a prefix; with its
+weights, the stepper stores the index of the prefix that it extends (its parent) in the previous
+step. Rows without active or finished descendants are dropped.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,9 +31,9 @@ from harken.inspection.record import (
     ALL,
     AttentionRecord,
     Selection,
-    attentions,
-    cross_attentions,
-    has_attention,
+    attention_layers,
+    cross_attention_layers,
+    has_multihead,
     on_attention,
     record,
 )
@@ -65,22 +66,24 @@ def search_with_attention(
     end: int,
     max_tokens: int,
     nbest: int = 1,
-    keys: Sequence[SampleKey] | None = None,
+    sample_keys: Sequence[SampleKey] | None = None,
     selection: Selection = ALL,
 ) -> list[list[AttendedHypothesis]]:
     """Search as `generate` does with a stepper that runs `model`, and record its attention."""
     beam = None if search.temperature is not None else max(search.beam, nbest)
     recorder = RecordingStepper(stepper, model, end=end, beam=beam, selection=selection)
     limits = {"end": end, "max_tokens": max_tokens, "nbest": nbest}
-    beams = generate(recorder, prompts, present, search=search, keys=keys, **limits)
+    beams = generate(recorder, prompts, present, search=search, sample_keys=sample_keys, **limits)
     return [
         [
             AttendedHypothesis(
-                found.tokens, found.log_probability, recorder.attention(item, found.tokens)
+                hypothesis.tokens,
+                hypothesis.log_probability,
+                recorder.attention(prompt, hypothesis.tokens),
             )
-            for found in beam
+            for hypothesis in beam
         ]
-        for item, beam in enumerate(beams)
+        for prompt, beam in enumerate(beams)
     ]
 
 
@@ -94,30 +97,30 @@ def forced_cross_attention(
 ) -> list[Float[Tensor, "k T S"]]:
     """Return the cross-attention of the decoder's last layer in a teacher-forced pass per text."""
     assert isinstance(model, nn.Module)
-    selection = Selection(paths=(cross_attentions(model)[-1],))
+    selection = Selection(paths=(cross_attention_layers(model)[-1],))
     weights = []
     for row, text in enumerate(texts):
-        count = int(present[row].sum())
+        length = int(present[row].sum())
         inputs = torch.tensor([[start, *text]], device=memory.device)[:, : max(len(text), 1)]
         with record(model, selection) as records:
-            state = model.init_state(memory[[row], :count], present[[row], :count])
-            model.step(inputs, torch.ones_like(inputs, dtype=torch.bool), state)
+            state = model.init_state(memory[[row], :length], present[[row], :length])
+            model.step(inputs, None, state)
         calls = [call.weights[0] for call in records]
         weights.append(torch.cat(calls, dim=1)[:, : len(text)])
     return weights
 
 
 class RecordedState(NamedTuple):
-    """The state of the inner stepper, and the index of each row in the last step."""
+    """The state of the inner stepper, and the index of each row's prefix in a recorded step."""
 
     inner: Any
     step: int
-    rows: Int[Tensor, "rows"]
+    prefixes: Int[Tensor, "rows"]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """Rows of one step; `parents` are their indices in the previous step."""
+    """The prefixes of one step, their last tokens, and their parents in the previous step."""
 
     parents: Int[Tensor, "rows"]
     tokens: Int[Tensor, "rows"]
@@ -132,8 +135,8 @@ class RecordedStep:
 class RecordingStepper:
     """`Stepper` that records attention, for one search at a time.
 
-    A hypothesis may end where fewer than 2 `beam` tokens are more probable than `end`, since a beam
-    search expands no more continuations of a hypothesis. Without a `beam` all may end.
+    A hypothesis can end at a step only if fewer than 2 `beam` tokens are more probable than `end`,
+    since a beam search expands no more tokens. If `beam` is None (sampling), all can end.
     """
 
     def __init__(
@@ -146,11 +149,11 @@ class RecordingStepper:
         selection: Selection = ALL,
     ) -> None:
         self._stepper, self._model, self._end, self._beam = stepper, model, end, beam
-        # Only one query of each call predicts, so the selection's steps do not apply.
+        # Each call predicts from one query, so the steps of the selection do not apply.
         self._selection = replace(selection, steps=None)
-        if has_attention(model):
-            every = attentions(model, self._selection)
-            names = [name for name in every if not is_encoder_attention(name)]
+        if has_multihead(model):
+            layers = attention_layers(model, self._selection)
+            names = [name for name in layers if not is_encoder_attention(name)]
             if not names:
                 raise UserError(
                     f"{type(model).__name__}: no attention runs in a search (expected attention in "
@@ -159,39 +162,48 @@ class RecordingStepper:
                 )
             self._selection = replace(self._selection, layers=None, paths=tuple(names))
         self._steps: list[RecordedStep] = []
-        self._rows_left = 0  # after the last pruning
+        self._rows_after_pruning = 0
 
     def prefill(
         self, tokens: Prompts, present: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, "B V"], RecordedState]:
-        self._present, self._steps, self._rows_left = present, [], 0
-        items = torch.arange(len(tokens), device=tokens.device)
+        self._present, self._steps, self._rows_after_pruning = present, [], 0
+        prompts = torch.arange(len(tokens), device=tokens.device)
         last = (torch.arange(present.shape[1], device=tokens.device) * present).amax(dim=1)
-        return self._run(lambda: self._stepper.prefill(tokens, present), items, items, last)
+        # A prompt has no parent and no last token; `attention` does not read them at this step.
+        return self._run(
+            lambda: self._stepper.prefill(tokens, present),
+            parents=prompts,
+            tokens=prompts,
+            last=last,
+        )
 
     def step(
         self, tokens: Int[Tensor, "B"], state: RecordedState
     ) -> tuple[Float[Tensor, "B V"], RecordedState]:
         assert state.step == len(self._steps) - 1, "rows before the last step may be gone"
-        return self._run(lambda: self._stepper.step(tokens, state.inner), state.rows, tokens)
+        return self._run(
+            lambda: self._stepper.step(tokens, state.inner), parents=state.prefixes, tokens=tokens
+        )
 
     def log_probs(self, scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
         return self._stepper.log_probs(scores)
 
     def reorder(
-        self, state: RecordedState, rows: Int[Tensor, "rows"], *, same_prompts: bool
+        self, state: RecordedState, rows: Int[Tensor, "rows"], *, beam: int, same_prompts: bool
     ) -> RecordedState:
-        inner = self._stepper.reorder(state.inner, rows, same_prompts=same_prompts)
-        return RecordedState(inner, state.step, state.rows[rows])
+        # With `beam` 1, hypotheses do not share keys, so every row has weights for its own tokens.
+        inner = self._stepper.reorder(state.inner, rows, beam=1, same_prompts=False)
+        return RecordedState(inner, state.step, state.prefixes[rows])
 
     @property
-    def rows(self) -> int:
+    def stored_rows(self) -> int:
         return sum(len(step.tokens) for step in self._steps)
 
-    def attention(self, item: int, tokens: Sequence[int]) -> list[StepAttention]:
-        """Return the attention of a hypothesis that the search returned."""
-        # Samples that begin with the same tokens have separate rows for them.
-        candidates = torch.tensor([item], device=self._present.device)
+    def attention(self, prompt: int, tokens: Sequence[int]) -> list[StepAttention]:
+        """Return the attention of a hypothesis that the search returned for a prompt."""
+        # Several samples may begin with the same tokens, in separate rows.
+        candidates = torch.tensor([prompt], device=self._present.device)
         steps = self._steps[: len(tokens) + 1]
         for step, token in zip(steps[1:], tokens, strict=False):
             same = torch.isin(step.parents, candidates) & (step.tokens == token)
@@ -205,8 +217,8 @@ class RecordingStepper:
             weights = [step.weights[name][row] for step, row in zip(steps, rows, strict=True)]
             longest = weights[-1].shape[1]
             table = torch.stack([F.pad(row, (0, longest - row.shape[1])) for row in weights], dim=1)
-            if not is_decoder_attention(name):  # there the keys are generated tokens only
-                present = self._present[item]
+            if not is_decoder_attention(name):  # drop the keys at padding of the prompt
+                present = self._present[prompt]
                 generated = present.new_ones(longest - len(present))
                 table = table[:, :, torch.cat((present, generated))]
             attention.append(StepAttention(name, table))
@@ -215,23 +227,25 @@ class RecordingStepper:
     def _run(
         self,
         step: Callable[[], tuple[Tensor, Any]],
+        *,
         parents: Int[Tensor, "B"],
         tokens: Int[Tensor, "B"],
         last: Int[Tensor, "B"] | None = None,
     ) -> tuple[Float[Tensor, "B V"], RecordedState]:
-        """Run one step; `last` is the query that predicts, by default the last one of the call."""
+        """Run and store one step; `last` is the index of each prompt's last real token."""
         weights: dict[str, Tensor] = {}
         rows = torch.arange(len(tokens), device=tokens.device)
 
         def store(call: AttentionRecord) -> None:
             final = call.weights.shape[2] - 1
+            # In `prefill`, a language model has the prompt as queries, a decoder only `start`.
             query = final if last is None else last.clamp(max=final)
             weights[call.name] = call.weights[rows, :, query]
 
         with on_attention(self._model, self._selection, store):
             scores, inner = step()
         self._steps.append(RecordedStep(parents, tokens, self._may_end(scores), weights))
-        if self.rows >= 2 * self._rows_left:
+        if self.stored_rows >= 2 * self._rows_after_pruning:
             self._prune()
         return scores, RecordedState(inner, len(self._steps) - 1, rows)
 
@@ -242,12 +256,12 @@ class RecordingStepper:
         return (log_probs > log_probs[:, self._end, None]).sum(dim=1) < 2 * self._beam
 
     def _prune(self) -> None:
-        """Drop rows without descendants in the last step that may not have ended themselves."""
-        # Keep the prompts, where lookups start, and the rows of the last step, which are active.
+        """Drop rows that cannot have ended and have no descendant in the last step."""
+        # Keep the prompts, where `attention` starts, and the last step, whose rows are active.
         for index in range(len(self._steps) - 2, 0, -1):
             after, needed = self._steps[index + 1], self._steps[index].may_end.clone()
             needed[after.parents] = True
             new_index = needed.cumsum(dim=0) - 1
             self._steps[index + 1] = replace(after, parents=new_index[after.parents])
             self._steps[index] = self._steps[index].select(needed.nonzero()[:, 0])
-        self._rows_left = self.rows
+        self._rows_after_pruning = self.stored_rows

@@ -1,4 +1,4 @@
-"""Record attention to disk, one file per call, so that memory stays bounded.
+"""Record attention to disk, one file per call, so that memory use stays bounded.
 
     folder/index.json                   names, heads, steps and shapes of all calls, in order
     folder/00000000.safetensors         tensors of the first call
@@ -28,8 +28,8 @@ from harken.inspection.record import (
     ALL,
     AttentionRecord,
     Selection,
-    attentions,
-    has_attention,
+    attention_layers,
+    has_multihead,
     on_attention,
 )
 
@@ -37,36 +37,36 @@ FORMAT = "harken recording 2"  # version 1 counted layers and heads from 0
 INDEX = "index.json"
 MAX_INDEX = 2**28  # bytes; a call takes about 200
 FILE = re.compile(r"[0-9]{8}\.safetensors")
-PARTS = ("weights", "queries", "keys", "values")
+KINDS = ("weights", "queries", "keys", "values")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredCall:
     """One call of an attention layer, with its tensors on disk."""
 
-    path: Path
-    name: str
-    layer: int
-    heads: Sequence[int]
-    steps: Sequence[int]
-    shapes: dict[str, tuple[int, ...]]  # recorded part -> shape
+    path: Path  # of the file with the tensors
+    name: str  # path of the attention layer in the model
+    layer: int  # counted from 1
+    heads: Sequence[int]  # counted from 1
+    steps: Sequence[int]  # indices of queries, counted from 0
+    shapes: dict[str, tuple[int, ...]]  # "weights", "queries", "keys" or "values" -> shape
 
-    def read(self, part: str = "weights") -> Float[Tensor, "B k first second"]:
-        """Read weights, queries, keys or values."""
-        if part not in self.shapes:
+    def read(self, kind: str = "weights") -> Float[Tensor, "B k time size"]:
+        """Read weights (B k T S), queries (B k T U), keys (B k S U) or values (B k S I)."""
+        if kind not in self.shapes:
             raise UserError(
-                f"{self.path}: no {part} (expected one of {', '.join(self.shapes)})",
-                fix=f"record again with Selection({part}=True)",
+                f"{self.path}: {kind!r} not recorded (expected one of {', '.join(self.shapes)})",
+                fix="choose one of these, or record with queries, keys or values in the Selection",
             )
         if self.path.is_symlink() or not is_file(self.path):
             raise _damaged(self.path, "not a regular file")
         try:
             safetensors_header(self.path)
             with safe_open(self.path, framework="pt") as file:
-                shape = tuple(file.get_slice(part).get_shape())
-                if shape != self.shapes[part]:
-                    raise _damaged(self.path, f"{part} has an unexpected shape {list(shape)}")
-                tensor: Tensor = file.get_tensor(part)
+                shape = tuple(file.get_slice(kind).get_shape())
+                if shape != self.shapes[kind]:
+                    raise _damaged(self.path, f"{kind} have an unexpected shape {list(shape)}")
+                tensor: Tensor = file.get_tensor(kind)
         except (Failure, SafetensorError, OSError) as error:
             raise _damaged(self.path, str(error)) from error
         return tensor
@@ -74,7 +74,7 @@ class StoredCall:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecording:
-    """Calls in the order in which they ran, and the texts of the tokens if given."""
+    """Calls in the order in which they ran, and the texts of each row's tokens if given."""
 
     calls: tuple[StoredCall, ...]
     tokens: tuple[tuple[str, ...], ...] = ()
@@ -87,29 +87,29 @@ def record_to_disk(
     selection: Selection = ALL,
     tokens: Sequence[Sequence[str]] = (),
 ) -> Iterator[None]:
-    """Record attention to a folder while the block runs the model.
+    """Record attention to a folder inside the `with` block.
 
     Arguments:
         model: as for `harken.record`.
         folder: a new or empty folder, or a recording to replace.
         selection: which layers, heads and steps; all by default.
-        tokens: texts of the tokens of each row, to store with the recording.
+        tokens: texts of the tokens of each row, stored with the recording.
 
         with torch.inference_mode(), harken.record_to_disk(model, "recording"):
-            model(tokens)
+            model(torch.tensor([[3, 1, 4]]))
     """
     check_module(model)
     folder = Path(folder)
-    if has_attention(model):
-        attentions(model, selection)  # raises early if the selection matches nothing
+    if has_multihead(model):
+        attention_layers(model, selection)  # raises early if the selection matches nothing
     _check_replaceable(folder)
     calls: list[dict[str, Any]] = []
     with replacing_folder(folder) as unfinished:
 
         def save(record: AttentionRecord) -> None:
             name = f"{len(calls):08d}.safetensors"
-            parts = {part: getattr(record, part) for part in PARTS}
-            tensors = {part: tensor for part, tensor in parts.items() if tensor is not None}
+            recorded = {kind: getattr(record, kind) for kind in KINDS}
+            tensors = {kind: tensor for kind, tensor in recorded.items() if tensor is not None}
             write_tensors(unfinished / name, tensors)
             calls.append(
                 {
@@ -118,7 +118,7 @@ def record_to_disk(
                     "layer": record.layer,
                     "heads": list(record.heads),
                     "steps": list(record.steps),
-                    "shapes": {part: list(tensor.shape) for part, tensor in tensors.items()},
+                    "shapes": {kind: list(tensor.shape) for kind, tensor in tensors.items()},
                 }
             )
 
@@ -149,7 +149,10 @@ def open_recording(folder: str | PathLike[str]) -> StoredRecording:
             if version == FORMAT and all(_is_list_of(row, str) for row in tokens):
                 stored = tuple(_parse_call(folder, call) for call in calls)
                 return StoredRecording(stored, tuple(map(tuple, tokens)))
-    raise _damaged(path, f"expected the format {FORMAT!r}")
+            if version != FORMAT:
+                problem = f"{path}: expected the format {FORMAT!r}, got {version[:60]!r}"
+                raise UserError(problem, fix="record it again with this version of Harken")
+    raise _damaged(path, "invalid index")
 
 
 def _parse_call(folder: Path, call: Any) -> StoredCall:
@@ -163,7 +166,7 @@ def _parse_call(folder: Path, call: Any) -> StoredCall:
             "shapes": {"weights": _} as shapes,
         } if (
             FILE.fullmatch(file)
-            and shapes.keys() <= {*PARTS}
+            and shapes.keys() <= {*KINDS}
             and all(_is_list_of(numbers, int) for numbers in (heads, steps, *shapes.values()))
         ):
             return StoredCall(
@@ -172,7 +175,7 @@ def _parse_call(folder: Path, call: Any) -> StoredCall:
                 layer=layer,
                 heads=tuple(heads),
                 steps=tuple(steps),
-                shapes={part: tuple(shape) for part, shape in shapes.items()},
+                shapes={kind: tuple(shape) for kind, shape in shapes.items()},
             )
     raise _damaged(folder / INDEX, f"invalid call {str(call)[:60]}")
 
@@ -188,7 +191,8 @@ def _check_replaceable(folder: Path) -> None:
     if INDEX in names:
         names -= {INDEX, *(call.path.name for call in open_recording(folder).calls)}
     if names:
-        raise UserError(f"{folder}: contains {min(names)!r}, which is not a recording", fix=fix)
+        problem = f"{folder}: contains {min(names)!r}, which is not part of a recording"
+        raise UserError(problem, fix=fix)
 
 
 def _is_list_of(value: object, kind: type) -> bool:

@@ -1,13 +1,13 @@
 """The Conformer block (Gulati et al., 2020): global self-attention and local convolution.
 
-    x = x + 1/2 feedforward(x)          x = x + convolution(x)
-    x = x + attention(x)                x = norm(x + 1/2 feedforward(x))
+    x = x + 1/2 feedforward(x)          x = x + attention(x)
+    x = x + convolution(x)              x = norm(x + 1/2 feedforward(x))
 
-Each part starts with its own norm. The convolution part is
+in this order from left to right. Each sublayer starts with a norm. The convolution sublayer is
 
     W_2 silu(norm(depthwise(a * sigmoid(g)))),   (a, g) = W_1 x
 
-with a centered kernel. Padding is zero for the convolution and ignored by the batch norm.
+with a centered kernel. The convolution reads zeros at padding; the batch norm ignores padding.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import NoPositionConfig, PositionConfig
 from harken.attention.scores import TransformerXLConfig
 from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
-from harken.layers.convolution import Frames, Present, mask_padding
+from harken.layers.convolution import Present, Tokens, mask_padding
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
 
@@ -32,12 +32,14 @@ class ConformerEncoderConfig:
 
     kind: Literal["conformer"] = "conformer"
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
-    max_length: int = bounded(1024, at_least=1)  # longest input, in tokens
+    max_length: int = bounded(1024, at_least=1)  # maximum number of input positions
     attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())  # self-attention
-    position: PositionConfig = NoPositionConfig()  # positional encoding, in addition to the score's
-    feedforward: FeedForwardConfig = FeedForwardConfig(activation="silu")  # both half-step layers
-    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise kernel size, in tokens
-    convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution part
+    position: PositionConfig = NoPositionConfig()  # positional encoding, besides that of the score
+    feedforward: FeedForwardConfig = FeedForwardConfig(
+        activation="silu"
+    )  # both feed-forward layers
+    kernel: int = bounded(15, at_least=1, at_most=MAX_KERNEL)  # depthwise kernel size
+    convolution_norm: Literal["batch", "layer"] = "batch"  # norm inside the convolution sublayer
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the input and of each sublayer
 
     def __post_init__(self) -> None:
@@ -69,15 +71,15 @@ class ConformerBlock(nn.Module):
         return [self.final_norm]
 
     def forward(
-        self, inputs: Frames, context: AttentionContext, present: Present | None = None
-    ) -> Frames:
-        """Return the frames; those at padding are undefined and do not affect the others."""
-        frames = inputs + 0.5 * self.dropout(self.macaron(self.macaron_norm(inputs)))
-        frames = frames + self.dropout(self.attention(self.attention_norm(frames), context)[0])
-        convolved = self.convolution(self.convolution_norm(frames), present)
-        frames = frames + self.dropout(convolved)
-        frames = frames + 0.5 * self.dropout(self.feedforward(self.feedforward_norm(frames)))
-        normed: Tensor = self.final_norm(frames)
+        self, inputs: Tokens, context: AttentionContext, present: Present | None = None
+    ) -> Tokens:
+        """Return the outputs. Outputs at padding are undefined and do not affect other tokens."""
+        states = inputs + 0.5 * self.dropout(self.macaron(self.macaron_norm(inputs)))
+        states = states + self.dropout(self.attention(self.attention_norm(states), context)[0])
+        convolved = self.convolution(self.convolution_norm(states), present)
+        states = states + self.dropout(convolved)
+        states = states + 0.5 * self.dropout(self.feedforward(self.feedforward_norm(states)))
+        normed: Tensor = self.final_norm(states)
         return normed
 
 
@@ -86,36 +88,36 @@ class ConvolutionModule(nn.Module):
 
     def __init__(self, kernel: int, norm: Literal["batch", "layer"], width: int) -> None:
         super().__init__()
-        # Biases are redundant: the norms have them.
+        # No biases, because each of these layers is next to a norm that has one.
         self.up_proj = nn.Linear(width, 2 * width, bias=False)
         # On a CPU, Conv2d over one column trains three times as fast as Conv1d, because B T J
-        # already is in the channels-last layout of its kernels.
+        # already has the channels-last layout of its kernels.
         self.depthwise = nn.Conv2d(
             width, width, (kernel, 1), padding=(kernel // 2, 0), groups=width, bias=False
         )
         self.norm = MaskedBatchNorm(width) if norm == "batch" else nn.LayerNorm(width)
         self.down_proj = nn.Linear(width, width, bias=False)
 
-    def forward(self, inputs: Frames, present: Present | None = None) -> Frames:
+    def forward(self, inputs: Tokens, present: Present | None = None) -> Tokens:
         gated = mask_padding(F.glu(self.up_proj(inputs), dim=-1), present)
         convolved = self.depthwise(gated.transpose(1, 2)[..., None])[..., 0].transpose(1, 2)
-        is_masked = isinstance(self.norm, MaskedBatchNorm)
-        normed = self.norm(convolved, present) if is_masked else self.norm(convolved)
+        is_batch_norm = isinstance(self.norm, MaskedBatchNorm)
+        normed = self.norm(convolved, present) if is_batch_norm else self.norm(convolved)
         output: Tensor = self.down_proj(F.silu(normed))
         return output
 
 
 class MaskedBatchNorm(nn.BatchNorm1d):
-    """Batch normalization of frames B T J that ignores padding."""
+    """Batch normalization of tokens B T J that ignores padding."""
 
-    def forward(self, inputs: Frames, present: Present | None = None) -> Frames:
+    def forward(self, inputs: Tokens, present: Present | None = None) -> Tokens:
         if present is None or not self.training:
             return self._norm(inputs.flatten(end_dim=1)).view_as(inputs)
         normed = inputs.new_zeros(inputs.shape)
         normed[present] = self._norm(inputs[present]).to(normed.dtype)
         return normed
 
-    def _norm(self, frames: Float[Tensor, "N J"]) -> Float[Tensor, "N J"]:
-        if self.training and len(frames) < 2:  # a single frame has no variance: use the running one
-            return F.batch_norm(frames, self.running_mean, self.running_var, self.weight, self.bias)
-        return super().forward(frames)
+    def _norm(self, tokens: Float[Tensor, "N J"]) -> Float[Tensor, "N J"]:
+        if self.training and len(tokens) < 2:  # a single token has no variance
+            return F.batch_norm(tokens, self.running_mean, self.running_var, self.weight, self.bias)
+        return super().forward(tokens)

@@ -1,13 +1,14 @@
 """Stacks of convolutions: B T J -> B T J.
 
-    stride2   L_{l+1}[t] = σ(sum over Δ of W[Δ] L_l[2t + Δ] - B),  half as long per level;
+    stride2   L_{l+1}[t] = σ(sum over Δ of W[Δ] L_l[2t + Δ] - b),  half as long per level;
               then upsampling with skip connections to one output per token:
-              M_l[t] = σ(L_l[t] + sum over t', Δ with 2t' + Δ = t of W'[Δ] M_{l+1}[t'] - B')
+              M_l[t] = σ(L_l[t] + sum over t', Δ with 2t' + Δ = t of W'[Δ] M_{l+1}[t'] - b')
     causal    x_{l+1}[t] = x_l[t] + σ(sum over Δ of W[Δ] x_l[t + dΔ] + b),  Δ <= 0, dilation d
     gated     x_{l+1}[t] = sqrt(1/2) (x_l[t] + a * sigmoid(g)),  (a, g) a convolution of x_l
 
-A centered kernel of size k has Δ from -⌊(k-1)/2⌋ to ⌊k/2⌋, a causal one from 1 - k to 0. Padding is
-set to zero before each convolution. Only causal kinds have a state.
+where σ is the activation function. A centered kernel of size n has Δ from -⌊(n-1)/2⌋ to ⌊n/2⌋, a
+causal one from 1 - n to 0. Padding is set to zero before each convolution. Only causal convolutions
+can run token by token.
 """
 
 import math
@@ -24,8 +25,8 @@ from torch import Tensor, nn
 from harken.config import MAX_KERNEL, MAX_LAYERS, bounded
 from harken.layers.dropout import Dropout
 
-Frames = Float[Tensor, "B T J"]
-Columns = Float[Tensor, "B J T"]
+Tokens = Float[Tensor, "B T J"]
+ChannelsFirst = Float[Tensor, "B J T"]
 Present = Bool[Tensor, "B T"]
 Activation = Literal["relu", "tanh", "gelu"]
 Function = Callable[[Tensor], Tensor]
@@ -35,7 +36,7 @@ ACTIVATIONS: dict[Activation, Function] = {
     "gelu": partial(F.gelu, approximate="tanh"),
 }
 MAX_LEVELS = 20  # of a pyramid
-MAX_REACH = 2**16  # tokens before the first that the kernel of a layer covers
+MAX_CONTEXT = 2**16  # earlier tokens that the kernel of a layer covers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,10 +65,10 @@ class CausalConvolutionConfig:
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the inputs of each layer
 
     def __post_init__(self) -> None:
-        if self.dilated and (self.kernel - 1) << (self.layers - 1) > MAX_REACH:
+        if self.dilated and (self.kernel - 1) * 2 ** (self.layers - 1) > MAX_CONTEXT:
             raise ValueError(
                 f"the last of {self.layers} dilated layers with a kernel of {self.kernel} covers "
-                f"more than {MAX_REACH:,} tokens; use fewer layers or a smaller kernel"
+                f"more than {MAX_CONTEXT:,} tokens; use fewer layers or a smaller kernel"
             )
 
     def build(self, width: int) -> "Convolutions":
@@ -81,7 +82,7 @@ class CausalConvolutionConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatedConvolutionConfig:
-    """Gated linear units, as in "Convolutional sequence to sequence learning"."""
+    """Convolutions with gated linear units (Gehring et al., 2017)."""
 
     kind: Literal["gated"] = "gated"
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of layers
@@ -95,20 +96,20 @@ class GatedConvolutionConfig:
 
 
 Levels = tuple[Tensor, ...]
-"""Levels of a pyramid, from the tokens B T J to the top B ⌈T / 2^L⌉ J."""
+"""Levels of a pyramid: L_0 are the tokens, B T J, and L_l is B ⌈T / 2^l⌉ J."""
 
-Tails = tuple[Tensor, ...]
-"""The last inputs of each causal layer, which its next outputs depend on: B (k - 1)d J."""
+ConvState = tuple[Tensor, ...]
+"""The last (n - 1) d inputs of each causal layer, B (n - 1)d J, which the next outputs need."""
 
 
-def mask_padding(inputs: Frames, present: Present | None) -> Frames:
+def mask_padding(inputs: Tokens, present: Present | None) -> Tokens:
     """Set padding to zero."""
     return inputs if present is None else inputs.masked_fill(~present[..., None], 0.0)
 
 
-def mask_columns(rows: Columns, present: Present | None) -> Columns:
+def mask_channels_first(inputs: ChannelsFirst, present: Present | None) -> ChannelsFirst:
     """Set padding to zero, with channels first."""
-    return rows if present is None else rows.masked_fill(~present[:, None], 0.0)
+    return inputs if present is None else inputs.masked_fill(~present[:, None], 0.0)
 
 
 class ConvPyramid(nn.Module):
@@ -118,19 +119,19 @@ class ConvPyramid(nn.Module):
         super().__init__()
         self.down, self.up = Downsample(config, width), Upsample(config, width)
 
-    def forward(self, inputs: Frames, present: Present | None = None) -> Frames:
+    def forward(self, inputs: Tokens, present: Present | None = None) -> Tokens:
         return cast(Tensor, self.up(self.down(inputs, present), present))
 
 
 class PyramidLayers(nn.Module):
-    """The strided convolutions of one direction; a bias is subtracted, as a threshold."""
+    """The strided convolutions of one direction. Biases are subtracted, as thresholds."""
 
     convolution: ClassVar[type[nn.Conv1d | nn.ConvTranspose1d]]
 
     def __init__(self, config: ConvPyramidConfig, width: int) -> None:
         super().__init__()
         self.activate = ACTIVATIONS[config.activation]
-        self.kernel, self.edge = config.kernel, (config.kernel - 1) // 2
+        self.kernel, self.padding = config.kernel, (config.kernel - 1) // 2
         self.kernels = nn.ModuleList(
             self.convolution(width, width, config.kernel, stride=2, bias=False)
             for _ in range(config.layers)
@@ -140,46 +141,48 @@ class PyramidLayers(nn.Module):
 
 
 class Downsample(PyramidLayers):
-    """Return L_0 .. L_L; element t of level l is present if token 2^l t is."""
+    """Return all levels. Element t of level l is padding if token 2^l t is."""
 
     convolution = nn.Conv1d
 
-    def forward(self, inputs: Frames, present: Present | None = None) -> Levels:
-        rows = mask_padding(inputs, present).transpose(1, 2)
-        levels = [rows]
+    def forward(self, inputs: Tokens, present: Present | None = None) -> Levels:
+        states = mask_padding(inputs, present).transpose(1, 2)
+        levels = [states]
         for kernel, threshold in zip(self.kernels, self.thresholds, strict=True):
-            window = self.dropout(rows)
-            if self.kernel % 2 == 0:  # an even kernel extends one token farther to the right
-                window = F.pad(window, (0, 1))
+            padded = self.dropout(states)
+            if self.kernel % 2 == 0:  # an even kernel has one more token on the right
+                padded = F.pad(padded, (0, 1))
             present = None if present is None else present[:, ::2]
             weight = cast(nn.Conv1d, kernel).weight
-            outputs = F.conv1d(window, weight, -threshold, stride=2, padding=self.edge)
-            rows = mask_columns(self.activate(outputs), present)
-            levels.append(rows)
+            outputs = F.conv1d(padded, weight, -threshold, stride=2, padding=self.padding)
+            states = mask_channels_first(self.activate(outputs), present)
+            levels.append(states)
         return tuple(level.transpose(1, 2) for level in levels)
 
 
 class Upsample(PyramidLayers):
-    """Return M_0, computed level by level from M_L = L_L."""
+    """Return M_0. At the top level, M = L."""
 
     convolution = nn.ConvTranspose1d
 
-    def forward(self, levels: Levels, present: Present | None = None) -> Frames:
+    def forward(self, levels: Levels, present: Present | None = None) -> Tokens:
         merged = levels[-1].transpose(1, 2)
         for depth in reversed(range(len(self.kernels))):
             level = levels[depth].transpose(1, 2)
-            # The output is up to one element shorter or longer than the level below.
-            default_length = 2 * merged.shape[-1] - 2 - 2 * self.edge + self.kernel
+            # Without output_padding, the output is up to one element shorter or longer than L_l.
+            default_length = 2 * (merged.shape[-1] - 1) - 2 * self.padding + self.kernel
             upsampled = F.conv_transpose1d(
                 self.dropout(merged),
                 cast(nn.ConvTranspose1d, self.kernels[depth]).weight,
                 -self.thresholds[depth],
                 stride=2,
-                padding=self.edge,
+                padding=self.padding,
                 output_padding=max(0, level.shape[-1] - default_length),
             )
             outputs = self.activate(level + upsampled[..., : level.shape[-1]])
-            merged = mask_columns(outputs, None if present is None else present[:, :: 2**depth])
+            merged = mask_channels_first(
+                outputs, None if present is None else present[:, :: 2**depth]
+            )
         return merged.transpose(1, 2)
 
 
@@ -193,46 +196,56 @@ class Convolutions(nn.Module):
         self.kernels = nn.ModuleList(kernels)
         self.dropout = Dropout(dropout)
         self.activate, self.causal = activate, causal
-        self.width, self.depth = kernels[0].in_channels, len(kernels)
-        self.reaches = [(kernel.kernel_size[0] - 1) * kernel.dilation[0] for kernel in kernels]
+        self.width, self.layers = kernels[0].in_channels, len(kernels)
+        # Number of other tokens that a kernel covers
+        self.contexts = [(kernel.kernel_size[0] - 1) * kernel.dilation[0] for kernel in kernels]
 
-    def forward(self, inputs: Frames, present: Present | None = None) -> Frames:
-        rows = mask_padding(inputs, present).transpose(1, 2)
-        for kernel, reach in zip(self.kernels, self.reaches, strict=True):
-            edges = (reach, 0) if self.causal else (reach // 2, reach - reach // 2)
-            window = F.pad(self.dropout(rows), edges)
-            rows = mask_columns(self._add(rows, kernel(window)), present)
-        return rows.transpose(1, 2)
+    def forward(self, inputs: Tokens, present: Present | None = None) -> Tokens:
+        states = mask_padding(inputs, present).transpose(1, 2)
+        for kernel, context in zip(self.kernels, self.contexts, strict=True):
+            left = context if self.causal else context // 2
+            padded = F.pad(self.dropout(states), (left, context - left))
+            states = mask_channels_first(self._add_residual(states, kernel(padded)), present)
+        return states.transpose(1, 2)
 
-    def _add(self, inputs: Columns, outputs: Float[Tensor, "B channels T"]) -> Columns:
+    def _add_residual(
+        self, inputs: ChannelsFirst, outputs: Float[Tensor, "B channels T"]
+    ) -> ChannelsFirst:
         if self.activate is not None:
             return inputs + self.activate(outputs)
         return (inputs + F.glu(outputs, dim=1)) * math.sqrt(0.5)  # preserves the variance
 
-    def init_state(self, batch: int) -> Tails:
+    def init_state(self, batch: int) -> ConvState:
         """Return the state before any token: zeros."""
         weight = next(self.parameters())
-        return tuple(weight.new_zeros(batch, reach, weight.shape[1]) for reach in self.reaches)
+        return tuple(weight.new_zeros(batch, context, self.width) for context in self.contexts)
 
-    def step(self, inputs: Frames, present: Present | None, state: Tails) -> tuple[Frames, Tails]:
-        """Return the outputs of new tokens and the next state; padding is on the right."""
+    def step(
+        self, inputs: Tokens, present: Present | None, state: ConvState
+    ) -> tuple[Tokens, ConvState]:
+        """Return the outputs of new tokens, padded on the right, and the next state."""
         assert self.causal, "a centered kernel needs later tokens"
-        rows = mask_padding(inputs, present).transpose(1, 2)
-        tails = []
-        for kernel, tail in zip(self.kernels, state, strict=True):
-            window = torch.cat((tail, self.dropout(rows).transpose(1, 2)), dim=1)
-            tails.append(last_elements(window, tail.shape[1], present))
-            rows = mask_columns(self._add(rows, kernel(window.transpose(1, 2))), present)
-        return rows.transpose(1, 2), tuple(tails)
+        states = mask_padding(inputs, present).transpose(1, 2)
+        next_state = []
+        for kernel, past in zip(self.kernels, state, strict=True):
+            window = torch.cat((past, self.dropout(states).transpose(1, 2)), dim=1)
+            next_state.append(last_elements(window, past.shape[1], present))
+            states = mask_channels_first(
+                self._add_residual(states, kernel(window.transpose(1, 2))), present
+            )
+        return states.transpose(1, 2), tuple(next_state)
 
 
 def last_elements(
     window: Float[Tensor, "B time J"], count: int, present: Present | None
-) -> Float[Tensor, "B tail J"]:
-    """Return the last `count` elements of each row, without the padding on its right."""
+) -> Float[Tensor, "B count J"]:
+    """Return the last `count` real elements of `window`: `count` earlier inputs and new tokens.
+
+    `present` is the mask of the new tokens, which are padded on the right.
+    """
     if present is None:
         return window[:, window.shape[1] - count :]
     assert (present[:, 1:] <= present[:, :-1]).all(), "padding must be on the right"
     rows = torch.arange(len(present), device=window.device)[:, None]
-    first = present.sum(dim=1, keepdim=True)  # the window starts with the previous tail
+    first = present.sum(dim=1, keepdim=True)
     return window[rows, first + torch.arange(count, device=window.device)]

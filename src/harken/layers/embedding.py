@@ -1,4 +1,4 @@
-"""Embedding tables and output projections, with classes by which other code finds them."""
+"""Classes for embeddings and output projections, so that they can be found with `isinstance`."""
 
 from torch import nn
 
@@ -12,4 +12,4 @@ class SegmentEmbedding(nn.Embedding):
 
 
 class OutputLinear(nn.Linear):
-    """Map states to logits. `training/optimizer.py` trains it like an embedding, not by Muon."""
+    """Map states to logits. `training/optimizer.py` never trains it with Muon."""

@@ -3,6 +3,7 @@
     relu, gelu, gelu_tanh, silu   W_2 f(W_1 x)
     swiglu                        W_2 (silu(W_1 x) * W_3 x)
 
+W_1 is `up_proj`, W_2 `down_proj`, W_3 `gate_proj`; in Llama, W_1 is `gate_proj` and W_3 `up_proj`.
 `gelu` is exact; `gelu_tanh` is the approximation of GPT-2.
 """
 
@@ -30,7 +31,8 @@ ACTIVATIONS: dict[str, Any] = {
 class FeedForwardConfig:
     """The position-wise feed-forward layer."""
 
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu"] = "gelu_tanh"  # activation
+    # activation function
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "swiglu"] = "gelu_tanh"
     expansion: float = bounded(4.0, above=0.0, at_most=1024.0)  # inner width as a multiple of J
     inner: int | None = bounded(None, at_least=1)  # inner width; overrides `expansion`
     bias: bool = True  # whether the projections have a bias
@@ -40,7 +42,7 @@ class FeedForwardConfig:
 
 
 class FeedForward(nn.Module):
-    """Applied to every token: B T J -> B T J."""
+    """B T J -> B T J, for each token separately."""
 
     def __init__(self, config: FeedForwardConfig, width: int) -> None:
         super().__init__()

@@ -1,13 +1,13 @@
 """Frontends: frames of speech or pixels of images -> tokens B T J.
 
-    speech        two strided 3x3 convolutions over time and frequency, then a projection to J
+    speech        two 3x3 convolutions, strided over time and frequency, then a projection to J
     patch         a projection of each square patch
     convolution   convolutions of stride 2 from an image to a feature map M[x,y,K], then `features`
     features      a projection W M[x,y] + b of each position of a feature map M[x,y,K]
 
-Each stride of 2 turns a length n into ⌈n / 2⌉. The center of a token in the input is
-`offset + stride * index`, in frames or pixels. Tokens of an image are in row-major order, with
-coordinates (x, y), their column and row.
+A stride of 2 reduces a length n to ⌈n / 2⌉. The center of a token in the input is
+`offset + stride * index`, in frames or pixels. Tokens of an image are in row-major order; their
+coordinates are (x, y), the column and row.
 """
 
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from torch import Tensor, nn
 
 from harken.config import MAX_KERNEL, bounded
 from harken.errors import UserError
-from harken.layers.convolution import Frames, Present, mask_padding
+from harken.layers.convolution import Present, Tokens, mask_padding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenGrid:
     """Tokens, their coordinates, and which are not padding (None: all)."""
 
-    tokens: Frames
+    tokens: Tokens
     coordinates: Int[Tensor, "#B T axes"]
     present: Present | None = None
 
@@ -38,20 +38,20 @@ class Conv2dSubsamplingConfig:
     """Two strided convolutions over time and frequency."""
 
     channels: int = bounded(64, at_least=1)  # output channels of each convolution
-    subsampling: Literal[2, 4] = 4  # frames per token
+    subsampling: Literal[2, 4] = 4  # frames per encoder position
 
     def build(self, features: int, width: int) -> "Conv2dSubsampling":
         return Conv2dSubsampling(self, features, width)
 
 
 class Conv2dSubsampling(nn.Module):
-    """Frames -> tokens; padding is on the right and changes nothing."""
+    """Frames of speech -> tokens. Padding is on the right and does not affect the other tokens."""
 
     def __init__(self, config: Conv2dSubsamplingConfig, features: int, width: int) -> None:
         super().__init__()
-        self.strides = 2, config.subsampling // 2  # along time; along frequency always 2
+        self.strides = 2, config.subsampling // 2  # along time; along frequency, both are 2
         self.stride, self.offset = config.subsampling, 0
-        channels, bands = config.channels, halved(halved(features))
+        channels, bands = config.channels, halve(halve(features))
         self.first = nn.Conv2d(1, channels, 3, stride=(self.strides[0], 2), padding=1)
         self.second = nn.Conv2d(channels, channels, 3, stride=(self.strides[1], 2), padding=1)
         self.proj = nn.Linear(channels * bands, width)
@@ -101,11 +101,11 @@ class PatchEmbedding(nn.Module):
 
     def forward(self, images: Float[Tensor, "B K Y X"]) -> TokenGrid:
         check_patches(images.shape[3], images.shape[2], self.patch)
-        axes = "B K (rows high) (columns wide) -> B rows columns (K high wide)"
-        patches = rearrange(images, axes, high=self.patch, wide=self.patch)
+        axes = "B K (rows height) (columns width) -> B rows columns (K height width)"
+        patches = rearrange(images, axes, height=self.patch, width=self.patch)
         tokens: Tensor = self.proj(patches.flatten(1, 2))
         rows, columns = patches.shape[1:3]
-        return TokenGrid(tokens=tokens, coordinates=grid(columns, rows, tokens.device))
+        return TokenGrid(tokens=tokens, coordinates=grid_coordinates(columns, rows, tokens.device))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +137,7 @@ class ConvStem(nn.Module):
             self.convolutions.append(
                 nn.Conv2d(sizes.channels, channels, kernel, stride=2, padding=padding)
             )
-            columns, rows = halved(sizes.columns), halved(sizes.rows)
+            columns, rows = halve(sizes.columns), halve(sizes.rows)
             sizes = ImageSizes(channels=channels, columns=columns, rows=rows)
         self.columns, self.rows = sizes.columns, sizes.rows
         self.stride, self.offset = 1 << len(config.channels), 0
@@ -173,26 +173,26 @@ class FeatureProjection(nn.Module):
 
     def forward(self, maps: Float[Tensor, "B X Y K"]) -> TokenGrid:
         tokens: Tensor = self.proj(as_tokens(maps))
-        coordinates = grid(maps.shape[1], maps.shape[2], tokens.device)
+        coordinates = grid_coordinates(maps.shape[1], maps.shape[2], tokens.device)
         return TokenGrid(tokens=tokens, coordinates=coordinates)
 
 
-ImageFrontConfig = PatchEmbeddingConfig | ConvStemConfig | FeatureProjectionConfig
+ImageFrontendConfig = PatchEmbeddingConfig | ConvStemConfig | FeatureProjectionConfig
 
 
-def halved(length: int) -> int:
-    """Return the length after a centered kernel of stride 2."""
+def halve(length: int) -> int:
+    """Return the length after a convolution of stride 2 with a centered kernel."""
     return (length + 1) // 2
 
 
-def grid(columns: int, rows: int, device: torch.device) -> Int[Tensor, "1 T 2"]:
-    """Return (x, y) of every token: token t is at (t mod columns, t div columns)."""
+def grid_coordinates(columns: int, rows: int, device: torch.device) -> Int[Tensor, "1 T 2"]:
+    """Return (x, y) of every token in row-major order."""
     indices = torch.arange(columns * rows, device=device)
     return torch.stack((indices % columns, indices // columns), dim=-1)[None]
 
 
 def as_tokens(maps: Float[Tensor, "B X Y K"]) -> Float[Tensor, "B T K"]:
-    """Flatten a feature map in row-major order, as `grid` does."""
+    """Flatten a feature map in row-major order, as in `grid_coordinates`."""
     return rearrange(maps, "B X Y K -> B (Y X) K")
 
 
@@ -202,9 +202,9 @@ def as_map(tokens: Float[Tensor, "B T K"], columns: int) -> Float[Tensor, "B X Y
 
 
 def check_patches(columns: int, rows: int, patch: int) -> None:
-    """Raise an error unless the image divides into patches."""
+    """Raise a UserError unless the sides of an image are multiples of the patch."""
     if columns % patch or rows % patch:
         raise UserError(
-            f"an image of {columns} x {rows} pixels does not divide into squares of {patch}",
-            fix="choose a patch that divides both, or resize the images",
+            f"patch: expected a divisor of {columns} and {rows} (size of an image), got {patch}",
+            fix="change the patch, or resize the images",
         )

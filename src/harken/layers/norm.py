@@ -1,7 +1,7 @@
 """Normalization of token vectors.
 
-layer   (x - mean) / sqrt(variance + eps) * gain + offset
-rms     x / sqrt(mean of squares + eps) * gain
+layer   (x - mean) / sqrt(variance + eps) * weight + bias
+rms     x / sqrt(mean of squares + eps) * weight
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class NormConfig:
     """The norms of Transformer blocks."""
 
     kind: Literal["layer", "rms"] = "layer"  # LayerNorm or RMSNorm
-    place: Literal["pre", "post"] = "pre"  # before each part of a block, or after the residual sum
+    place: Literal["pre", "post"] = "pre"  # before each sublayer, or after the residual sum
     eps: float = bounded(1e-5, above=0.0, at_most=1.0)  # added to the variance or mean square
 
     def build(self, width: int) -> nn.Module:
@@ -37,7 +37,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, inputs: Float[Tensor, "*B J"]) -> Float[Tensor, "*B J"]:
-        size = torch.linalg.vector_norm(inputs, dim=-1, keepdim=True)
-        mean_square = size.square() / inputs.shape[-1]
+        norm = torch.linalg.vector_norm(inputs, dim=-1, keepdim=True)
+        mean_square = norm.square() / inputs.shape[-1]
         normed: Tensor = inputs * (torch.rsqrt(mean_square + self.eps) * self.weight)
         return normed

@@ -3,7 +3,7 @@
     pre-norm    x + f(norm(x))
     post-norm   norm(x + f(x))
 
-Keys and values of earlier tokens and of the memory are arguments and results.
+The modules have no state: cached keys and values are passed as arguments and returned.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from typing import Protocol, cast, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.multihead import AttentionContext, KeyValues, MultiHead, MultiHeadConfig
+from harken.attention.cache import KeyValues
+from harken.attention.multihead import AttentionContext, MultiHead, MultiHeadConfig
 from harken.config import bounded
 from harken.layers.dropout import Dropout
 from harken.layers.feedforward import FeedForwardConfig
@@ -21,7 +22,7 @@ from harken.layers.norm import NormConfig
 
 @runtime_checkable
 class Block(Protocol):
-    """A block with self-attention that adds the outputs of its parts to its input."""
+    """A block with self-attention and residual connections."""
 
     attention: MultiHead
     attention_is_first: bool  # whether attention reads the input of the block
@@ -36,7 +37,7 @@ class Block(Protocol):
 
 @runtime_checkable
 class BlockConfig(Protocol):
-    """The fields by which the config of a model configures its Transformer blocks."""
+    """The fields of a model's config that its Transformer blocks use."""
 
     @property
     def attention(self) -> MultiHeadConfig: ...
@@ -58,11 +59,13 @@ class TransformerConfig:
     attention: MultiHeadConfig = MultiHeadConfig()  # self- and cross-attention
     feedforward: FeedForwardConfig = FeedForwardConfig()  # the feed-forward layer
     norm: NormConfig = NormConfig()  # normalization layers
-    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the output of each part
+    dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the output of each sublayer
 
-    def build(self, width: int, length: int, memory_width: int | None = None) -> "TransformerBlock":
-        """Return a block; with `memory_width`, it has cross-attention to such a memory."""
-        return TransformerBlock(self, width, length, memory_width)
+    def build(
+        self, width: int, max_length: int, memory_width: int | None = None
+    ) -> "TransformerBlock":
+        """Return a block, with cross-attention if `memory_width` is given."""
+        return TransformerBlock(self, width, max_length, memory_width)
 
 
 class TransformerBlock(nn.Module):
@@ -71,15 +74,15 @@ class TransformerBlock(nn.Module):
     attention_is_first = True
 
     def __init__(
-        self, config: BlockConfig, width: int, length: int, memory_width: int | None
+        self, config: BlockConfig, width: int, max_length: int, memory_width: int | None
     ) -> None:
         super().__init__()
-        self.attention = config.attention.build(width, length)
+        self.attention = config.attention.build(width, max_length)
         self.attention_norm = config.norm.build(width)
         self.cross = self.cross_norm = None
         self.is_decoder = memory_width is not None
         if memory_width is not None:
-            self.cross = config.attention.build(width, length, memory_width)
+            self.cross = config.attention.build(width, max_length, memory_width)
             self.cross_norm = config.norm.build(width)
         self.feedforward = config.feedforward.build(width)
         self.feedforward_norm = config.norm.build(width)
@@ -101,22 +104,24 @@ class TransformerBlock(nn.Module):
         memory: KeyValues | None = None,
         cross_context: AttentionContext | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
-        """Return the tokens, and the keys and values of self-attention."""
-        tokens = self.attention_norm(inputs) if self.pre_norm else inputs
-        mixed, keys_values = self.attention(tokens, context, past)
-        tokens = self._add(inputs, mixed, self.attention_norm)
+        """Return the outputs, and the keys and values of self-attention."""
+        states = self.attention_norm(inputs) if self.pre_norm else inputs
+        attended, keys_values = self.attention(states, context, past)
+        states = self._add_residual(inputs, attended, self.attention_norm)
         if self.cross is not None and self.cross_norm is not None:
             assert memory is not None and cross_context is not None, (
                 "cross-attention needs a memory"
             )
-            queries = self.cross_norm(tokens) if self.pre_norm else tokens
-            mixed = self.cross.attend(queries, memory, cross_context)
-            tokens = self._add(tokens, mixed, self.cross_norm)
-        normed = self.feedforward_norm(tokens) if self.pre_norm else tokens
-        return self._add(tokens, self.feedforward(normed), self.feedforward_norm), keys_values
+            queries = self.cross_norm(states) if self.pre_norm else states
+            attended = self.cross.attend(queries, memory, cross_context)
+            states = self._add_residual(states, attended, self.cross_norm)
+        normed = self.feedforward_norm(states) if self.pre_norm else states
+        return self._add_residual(
+            states, self.feedforward(normed), self.feedforward_norm
+        ), keys_values
 
-    def _add(self, tokens: Tensor, output: Tensor, norm: nn.Module) -> Tensor:
-        total: Tensor = tokens + self.dropout(output)
+    def _add_residual(self, states: Tensor, output: Tensor, norm: nn.Module) -> Tensor:
+        total: Tensor = states + self.dropout(output)
         return total if self.pre_norm else cast(Tensor, norm(total))
 
 
@@ -124,27 +129,27 @@ StackState = tuple[KeyValues, ...]
 
 
 class Stack(nn.Module):
-    """L blocks; a pre-norm stack ends with a norm."""
+    """Transformer blocks; a pre-norm stack ends with a norm."""
 
     def __init__(
         self,
         config: BlockConfig,
         layers: int,
         width: int,
-        length: int,
+        max_length: int,
         memory_width: int | None = None,
     ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(
-            TransformerBlock(config, width, length, memory_width) for _ in range(layers)
+            TransformerBlock(config, width, max_length, memory_width) for _ in range(layers)
         )
-        final = config.norm.place == "pre" and layers > 0
-        self.norm = config.norm.build(width) if final else nn.Identity()
+        has_final_norm = config.norm.place == "pre" and layers > 0
+        self.norm = config.norm.build(width) if has_final_norm else nn.Identity()
 
     def project_kv(self, memory: Float[Tensor, "B S J"]) -> StackState:
         """Return the keys and values of a memory for every block's cross-attention."""
-        crosses = (cast(MultiHead, block.cross) for block in self.blocks)
-        return tuple(cross.project_kv(memory) for cross in crosses)
+        layers = (cast(MultiHead, block.cross) for block in self.blocks)
+        return tuple(layer.project_kv(memory) for layer in layers)
 
     def forward(
         self,
@@ -154,13 +159,11 @@ class Stack(nn.Module):
         memory: StackState = (),
         cross_context: AttentionContext | None = None,
     ) -> tuple[Float[Tensor, "B T J"], StackState]:
-        """Return the tokens, and the keys and values of every block."""
-        states = []
+        """Return the outputs, and the keys and values of every block."""
+        states, caches = inputs, []
         for depth, block in enumerate(self.blocks):
-            block_past, block_memory = (
-                (past[depth] if past else None),
-                (memory[depth] if memory else None),
-            )
-            inputs, state = block(inputs, context, block_past, block_memory, cross_context)
-            states.append(state)
-        return self.norm(inputs), tuple(states)
+            block_past = past[depth] if past else None
+            block_memory = memory[depth] if memory else None
+            states, cache = block(states, context, block_past, block_memory, cross_context)
+            caches.append(cache)
+        return self.norm(states), tuple(caches)

@@ -14,12 +14,12 @@ from harken.measure.paired import Difference, difference
 from harken.measure.run_comparison import EvaluationResult
 
 PartKind = Literal["heads", "layers", "positions"]
-Replacement = Literal["zero", "mean", "resample"]
+MethodName = Literal["zero", "mean", "resample"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AblatedPart:
-    """The metric without a part, and its difference from the whole model."""
+    """The metric without a part, and its difference from that of the whole model."""
 
     part: ModelPart
     value: Estimate
@@ -35,8 +35,8 @@ class AblatedPart:
 class AblationStudy:
     """The metric of the whole model and without each part, largest loss of quality first."""
 
-    n: int
-    metric: str
+    n: int  # number of examples
+    metric: str  # its name
     whole: Estimate
     parts: Sequence[AblatedPart]
 
@@ -44,39 +44,43 @@ class AblationStudy:
 def ablation_study(
     model: nn.Module,
     evaluate: Callable[[], EvaluationResult],
-    what: PartKind,
-    how: Replacement = "zero",
+    kind: PartKind,
+    method: MethodName = "zero",
     *,
     seed: int = 0,
     on_part: Callable[[int, int, str, AblatedPart], None] = lambda number, total, metric, part: (
         None
     ),
 ) -> AblationStudy:
-    """Evaluate the model, and again without each part in turn; call `on_part` after each."""
-    means, before = ablation.mean_activations(model, evaluate)
+    """Evaluate the model, and again without each part of a kind in turn.
+
+    `on_part` is called after each part with its number from 1, the number of parts, the name of the
+    metric and the result.
+    """
+    means, baseline = ablation.mean_activations(model, evaluate)
     parts: Sequence[ModelPart] = ablation.position_parts(model)
-    if what == "heads":
+    if kind == "heads":
         parts = means.heads()
-    elif what == "layers":  # those that ran: an example may not use every part of a model
+    elif kind == "layers":  # those that ran: the examples may not use every part of the model
         parts = [part for part in ablation.layer_parts(model) if part.module in means.outputs]
     if not parts:
         raise UserError(
-            f"the model has no {what} to remove",
-            fix="choose other parts (command line: --what), or a run whose model has attention",
+            f"the model has no {'positional encoding' if kind == 'positions' else kind} to remove",
+            fix="choose other parts (command line: --parts), or a run whose model has attention",
         )
-    metric, sample = next(iter(before.samples.items()))
-    replacements: dict[Replacement, ablation.AblationMethod] = {
+    metric, sample = next(iter(baseline.samples.items()))
+    methods: dict[MethodName, ablation.AblationMethod] = {
         "zero": ablation.Zero(),
         "mean": ablation.Mean(means),
         "resample": ablation.Resample(seed),
     }
     results: list[AblatedPart] = []
     for number, part in enumerate(parts, start=1):
-        with ablation.ablated(model, [part], replacements[how]):
-            after = evaluate().samples[metric]
-        change = difference(sample, after)
-        results.append(AblatedPart(part=part, value=after.estimate(), difference=change))
+        with ablation.ablated(model, [part], methods[method]):
+            ablated = evaluate().samples[metric]
+        change = difference(sample, ablated)
+        results.append(AblatedPart(part=part, value=ablated.estimate(), difference=change))
         on_part(number, len(parts), metric, results[-1])
     sign = -1 if results[0].difference.unit in LOWER_IS_BETTER else 1
     results.sort(key=lambda result: sign * result.difference.value)
-    return AblationStudy(n=before.n, metric=metric, whole=sample.estimate(), parts=results)
+    return AblationStudy(n=baseline.n, metric=metric, whole=sample.estimate(), parts=results)

@@ -2,16 +2,17 @@
 
     coverage  =  answered / all           risk  =  wrong among answered / answered
 
-The model answers where its confidence is at least a threshold. `threshold_for` chooses it on dev
-examples such that, with probability at least 90 % over the dev set, the error rate among answered
-questions from the same distribution is at most `max_error`: Learn then Test (Angelopoulos et al.,
-2021) with fixed-sequence testing. Each test bounds the error rate of the k most confident answers
-(Clopper-Pearson); k grows by n/20 while the bound is at most `max_error`. It starts at n/5, for
-models that know few answers, and at n/2, for models that know most, each at level 5 %.
+The model answers where its confidence is at least a threshold. `threshold_for` chooses the
+threshold on n dev examples such that, with probability at least 90 % over the random draw of these
+examples, the error rate among answered questions from the same distribution is at most `max_error`:
+Learn then Test (Angelopoulos et al., 2021) with fixed-sequence testing. Each test bounds the error
+rate of the k most confident answers (Clopper-Pearson); k grows by n/20 while the bound is at most
+`max_error`. There are two sequences of tests, each at level 5 %: one starts at k = n/5, for models
+that know few answers, the other at k = n/2, for models that know most.
 
-The guarantee is exact if the risk rises with coverage where it crosses `max_error`, or if
-confidence carries no information; `benchmarks/abstention.py` measures other cases. Without errors,
-59 dev examples are needed for 10 % and 119 for 5 %.
+The guarantee holds if the risk rises with coverage where it crosses `max_error`, or if
+confidence carries no information; `benchmarks/abstention.py` measures other cases. If all answers
+are right, a `max_error` of 10 % needs 59 dev examples, and 5 % needs 119.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from harken.measure.interval import Estimate, Sample, share
 from harken.measure.quantiles import upper_bound
 from harken.measure.scored_answers import ScoredAnswers
 
-PROBABILITY = 0.9  # over dev sets, that a guarantee holds
+PROBABILITY = 0.9  # that a guarantee holds, over the random draw of the dev set
 STEPS = 20  # of coverage
 STARTS = (4, 10)  # steps at which a sequence of tests begins
 
@@ -34,11 +35,11 @@ STARTS = (4, 10)  # steps at which a sequence of tests begins
 class RiskCoverage(NamedTuple):
     """Counts and shares of answers at each threshold, from the highest confidence to the lowest."""
 
-    thresholds: Float[np.ndarray, "steps"]
-    answered: Int[np.ndarray, "steps"]  # all at the last threshold
-    wrong: Int[np.ndarray, "steps"]
-    coverage: Float[np.ndarray, "steps"]
-    risk: Float[np.ndarray, "steps"]
+    thresholds: Float[np.ndarray, "thresholds"]
+    answered: Int[np.ndarray, "thresholds"]  # number of answers with at least this confidence
+    wrong: Int[np.ndarray, "thresholds"]
+    coverage: Float[np.ndarray, "thresholds"]
+    risk: Float[np.ndarray, "thresholds"]
 
 
 def risk_coverage(scored: ScoredAnswers) -> RiskCoverage:
@@ -50,16 +51,17 @@ def risk_coverage(scored: ScoredAnswers) -> RiskCoverage:
 
 
 def candidate_sequences(scored: ScoredAnswers) -> list[list[tuple[float, float]]]:
-    """Return, for each start, thresholds and bounds of their risks in the order of the tests."""
+    """Return (threshold, upper bound of its risk) in the order of the tests, for each start."""
     curve, n = risk_coverage(scored), len(scored)
     candidates = []
-    for part in range(1, STEPS + 1):
-        step = int(np.searchsorted(curve.answered, -(-part * n // STEPS)))
-        # The answer that defines the threshold is not an independent draw: only an error counts.
-        wrong, others = int(curve.wrong[step]), int(curve.answered[step]) - 1
-        error = (1 - PROBABILITY) / len(STARTS)
-        bound = upper_bound(wrong, others, error) if wrong < others else 1.0
-        candidates.append((float(curve.thresholds[step]), bound))
+    for step in range(1, STEPS + 1):
+        index = int(np.searchsorted(curve.answered, -(-step * n // STEPS)))
+        # The answer that defines the threshold is not an independent draw, so it is not a trial;
+        # if it is wrong, it counts as an error.
+        wrong, trials = int(curve.wrong[index]), int(curve.answered[index]) - 1
+        alpha = (1 - PROBABILITY) / len(STARTS)
+        bound = upper_bound(wrong, trials, alpha) if wrong < trials else 1.0
+        candidates.append((float(curve.thresholds[index]), bound))
     return [candidates[start - 1 :] for start in STARTS]
 
 
@@ -79,7 +81,7 @@ def lowest_max_error(scored: ScoredAnswers) -> float:
 
 
 def accuracy_at(scored: ScoredAnswers, percent: int) -> Sample:
-    """Return the accuracy of the most confident `percent` of answers, ties included."""
+    """Return the accuracy of the most confident `percent` % of the answers, ties included."""
     count = -(-percent * len(scored) // 100)
     threshold = np.sort(scored.confidences)[len(scored) - count]
     return share(scored.correct, answered=scored.confidences >= threshold)
@@ -91,16 +93,16 @@ class RiskGuarantee:
 
     max_error: float
     threshold: float | None  # None if the questions support no guarantee
-    chosen_on: int
+    chosen_on: int  # number of questions
     n: int
-    coverage: Estimate | None
-    error: Estimate | None  # None if nothing was answered
+    coverage: Estimate | None  # None without a threshold
+    error: Estimate | None  # None without a threshold or if nothing was answered
 
 
-def guarantee(scored: ScoredAnswers, choosing: Sequence[int], max_error: float) -> RiskGuarantee:
-    """Choose the threshold on the answers at `choosing`, and measure it on all others."""
-    measured = scored.at(np.setdiff1d(np.arange(len(scored)), choosing).tolist())
-    threshold = threshold_for(scored.at(choosing), max_error)
+def guarantee(scored: ScoredAnswers, dev: Sequence[int], max_error: float) -> RiskGuarantee:
+    """Choose the threshold on the answers with indices `dev`, and measure it on all others."""
+    measured = scored.at(np.setdiff1d(np.arange(len(scored)), dev).tolist())
+    threshold = threshold_for(scored.at(dev), max_error)
     coverage = error = None
     if threshold is not None:
         answered = measured.confidences >= threshold
@@ -110,16 +112,16 @@ def guarantee(scored: ScoredAnswers, choosing: Sequence[int], max_error: float) 
     return RiskGuarantee(
         max_error=max_error,
         threshold=threshold,
-        chosen_on=len(choosing),
+        chosen_on=len(dev),
         n=len(measured),
         coverage=coverage,
         error=error,
     )
 
 
-def statement(max_error: float) -> str:
-    """Return the text of a guarantee."""
+def guarantee_text(max_error: float) -> str:
+    """Return a guarantee as text."""
     return (
-        f"with probability at least {100 * PROBABILITY:g} % over the dev set, the error rate among "
-        f"answered questions is at most {100 * max_error:g} %"
+        f"with probability at least {100 * PROBABILITY:g} % over the random draw of the dev set, "
+        f"the error rate among answered questions is at most {100 * max_error:g} %"
     )

@@ -5,8 +5,8 @@
     precision = |A and P| / |A|      recall = |A and S| / |S|
     AER       = 1 - (|A and S| + |A and P|) / (|A| + |S|)            (Och and Ney, 2003)
 
-Weights come from a teacher-forced pass. Weights of words are the sum over the tokens of a source
-word and the mean over the tokens of a target word.
+Weights come from a teacher-forced pass. The weight of two words is the sum over the tokens of the
+source word, and the mean over the tokens of the target word.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,20 +19,20 @@ from jaxtyping import Float
 from torch import nn
 
 from harken.formats.links import GoldLinks, Link
-from harken.inspection.record import Selection, cross_attentions, record
+from harken.inspection.record import Selection, cross_attention_layers, record
 from harken.inspection.refs import HeadRef, layer_label
 from harken.measure.interval import LOGIT, Estimate, Sample
 
 Links = frozenset[Link]
-WordWeights = Float[np.ndarray, "T S"]
+Weights = Float[np.ndarray, "T S"]  # of target tokens or words to source tokens or words
 LinkCounts = Float[np.ndarray, "pairs 4"]
 
-# Steps of (target, source) in the order of Moses' symal: adjacent points, then diagonal ones.
+# Offsets (target, source) in the order of Moses' symal: adjacent points, then diagonal ones.
 NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 ALL_HEADS = "all heads"
 DIAGONAL = "diagonal, no model"
-CROSS_VALIDATED = "best head, chosen elsewhere"
+CROSS_VALIDATED = "best head, cross-validated"
 
 LinkMethod = Literal["argmax", "intersection", "union", "grow-diag-final", "threshold"]
 
@@ -45,7 +45,7 @@ class WordTokens(NamedTuple):
 
 
 class AlignmentPair(NamedTuple):
-    """A sentence, its translation, and their links."""
+    """A sentence, its translation, and the gold links of their words."""
 
     source: WordTokens
     target: WordTokens
@@ -56,9 +56,9 @@ class AlignmentPair(NamedTuple):
 class AttentionAlignment:
     """AER, precision and recall of every head, of means over heads, and of the diagonal."""
 
-    n: int
-    best: str  # the label of the best head
-    estimates: Mapping[str, Mapping[str, Estimate]]
+    n: int  # number of sentence pairs
+    best: str  # label of the head with the lowest AER
+    estimates: Mapping[str, Mapping[str, Estimate]]  # by label, then "aer", "precision", "recall"
 
 
 def align_attention(
@@ -73,7 +73,8 @@ def align_attention(
     """Measure the alignments of every head; return None if there are no pairs.
 
     `start` is the token that begins a translation. With `after_input`, the attention of a word is
-    that of the step that reads it instead of the step that predicts it.
+    that of the step that reads the word instead of the step that predicts it. `min_weight` is the
+    smallest weight of a link for the method "threshold".
     """
     links: dict[str, list[Links]] = {}
     gold: list[GoldLinks] = []
@@ -115,7 +116,7 @@ def cross_attention(
     device = next(model.parameters()).device
     sources = torch.tensor([list(source)], device=device)
     targets = torch.tensor([[start, *target]], device=device)
-    selection = Selection(paths=tuple(cross_attentions(model)))
+    selection = Selection(paths=tuple(cross_attention_layers(model)))
     with torch.inference_mode(), record(model, selection) as records:
         model(sources, torch.ones_like(sources, dtype=torch.bool), targets)
     steps: dict[str, list[np.ndarray]] = {}
@@ -129,7 +130,7 @@ def cross_attention(
 
 
 def _candidates(weights: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield each head, the mean of each layer's heads, and the mean of all."""
+    """Yield weights of each head, the mean of each layer's heads, and the mean of all heads."""
     for module, heads in weights.items():
         for number, head in enumerate(heads, start=1):
             yield HeadRef(module, number).label, head
@@ -140,8 +141,8 @@ def _candidates(weights: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.nda
 
 
 def word_weights(
-    weights: WordWeights, target_words: Sequence[int], source_words: Sequence[int]
-) -> Float[np.ndarray, "T S"]:
+    weights: Weights, target_words: Sequence[int], source_words: Sequence[int]
+) -> Weights:
     """Return weights of words, from weights of tokens and the index of each token's word."""
     # The product with one-hot rows is the sum over a word's tokens.
     source = np.eye(max(source_words) + 1)[list(source_words)]
@@ -151,11 +152,15 @@ def word_weights(
     return merged
 
 
-def extract_links(weights: WordWeights, method: LinkMethod, min_weight: float) -> Links:
-    """Return the links with at least `min_weight`, or combine the largest of each word."""
+def extract_links(weights: Weights, method: LinkMethod, min_weight: float) -> Links:
+    """Return links (source word, target word) from the weights of words.
+
+    "threshold" links words with at least `min_weight`, "argmax" each target word to the source word
+    with the largest weight. The other methods combine "argmax" with the reverse direction.
+    """
     if method == "threshold":
         return frozenset((int(s), int(t)) for t, s in np.argwhere(weights >= min_weight))
-    # Of equal weights the first is linked.
+    # Of equal weights, argmax takes the first.
     by_target = frozenset((int(s), t) for t, s in enumerate(weights.argmax(axis=1)))
     by_source = frozenset((s, int(t)) for s, t in enumerate(weights.argmax(axis=0)))
     if method == "intersection":
@@ -170,7 +175,7 @@ def grow_diag_final(by_target: Links, by_source: Links) -> Links:
     # The result depends on the order. As in Moses' `symal`, points are visited by target, then
     # source, and a point that was just added counts in the same pass.
     forward, backward = (sorted((t, s) for s, t in links) for links in (by_target, by_source))
-    either, points = {*forward, *backward}, {*forward} & {*backward}
+    union, points = {*forward, *backward}, {*forward} & {*backward}
     targets, sources = {t for t, _ in points}, {s for _, s in points}
 
     def add(target: int, source: int) -> None:
@@ -179,14 +184,14 @@ def grow_diag_final(by_target: Links, by_source: Links) -> Links:
             targets.add(target)
             sources.add(source)
 
-    size, scan = -1, sorted(either)
+    size, scan = -1, sorted(union)
     while size < len(points):
         size = len(points)
         for target, source in scan:
             if (target, source) in points:
-                for down, across in NEIGHBORS:
-                    if (target + down, source + across) in either:
-                        add(target + down, source + across)
+                for down, right in NEIGHBORS:
+                    if (target + down, source + right) in union:
+                        add(target + down, source + right)
     for point in (*forward, *backward):
         add(*point)
     return frozenset((s, t) for t, s in points)
@@ -200,8 +205,8 @@ def diagonal(target_words: int, source_words: int) -> Links:
 def link_counts(predicted: Sequence[Links], gold: Sequence[GoldLinks]) -> LinkCounts:
     """Return |A and S|, |A and P|, |A|, |S| of every pair."""
     counts = [
-        (len(links & true.sure), len(links & true.possible), len(links), len(true.sure))
-        for links, true in zip(predicted, gold, strict=True)
+        (len(found & links.sure), len(found & links.possible), len(found), len(links.sure))
+        for found, links in zip(predicted, gold, strict=True)
     ]
     return np.array(counts, dtype=np.float64).reshape(-1, 4)
 
@@ -226,14 +231,14 @@ def alignment_samples(counts: LinkCounts) -> dict[str, Sample]:
 
 
 def lowest_aer(counts: Mapping[str, LinkCounts]) -> str:
-    """Return the name with the lowest AER, of equals the first."""
+    """Return the name with the lowest AER, the first if tied."""
     return min(counts, key=lambda name: alignment_samples(counts[name])["aer"].value)
 
 
 def cross_validated_counts(counts: Mapping[str, LinkCounts]) -> LinkCounts:
     """Return the counts of the best head, chosen for each half of the pairs on the other half."""
-    mixed = np.empty_like(next(iter(counts.values())))
+    chosen = np.empty_like(next(iter(counts.values())))
     for half in (0, 1):
         others = {name: count[1 - half :: 2] for name, count in counts.items()}
-        mixed[half::2] = counts[lowest_aer(others)][half::2]
-    return mixed
+        chosen[half::2] = counts[lowest_aer(others)][half::2]
+    return chosen

@@ -3,11 +3,12 @@
     attention_in_box        share of words whose strongest attention lies in their box
     attention_mass_in_box   share of a word's attention that lies in its box, mean over words
     chance_in_box           share of grid points in the box, mean over the same words: the
-                            expected value of both for random or uniform attention
+                            expected value of the other two for random or uniform attention
 
-A grid point is in a box if its center is, borders included. A word counts if the alignment pairs it
-with an equal word of the caption. The attention of a word is the mean over its tokens. Of several
-equal maxima, the share in the box counts.
+A grid point is in a box if its center is, borders included. Words are those of the output that an
+alignment of output and caption (`edit_distance.py`) pairs with an equal word of the caption. The
+attention of a word is the mean over its tokens. If several points have the maximum, the share of
+them in the box counts.
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ class GridCenters(NamedTuple):
 
 
 def grid_centers(columns: int, rows: int, stride: float, offset: float) -> GridCenters:
-    """Return centers row by row; grid point n is centered on pixel `offset + stride * n`."""
+    """Return centers row by row; column n, or row n, is centered on pixel `offset + stride * n`."""
     row, column = np.divmod(np.arange(columns * rows), columns)
     first = offset + 0.5  # a pixel's center is half a pixel further from the corner
     return GridCenters(first + stride * column, first + stride * row)
@@ -66,16 +67,17 @@ def box_samples(
     attention: Sequence[ImageAttention],
     alignments: Sequence[Sequence[EditOp]],
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Return samples and notes by metric; `boxes` has those of each caption's words, if known."""
-    rows = []  # sums of the three metrics, and words
-    for of_words, image, ops in zip(boxes, attention, alignments, strict=True):
-        words = []
-        for word, output in matched_words(ops):
-            tokens = image.words == output
-            if word < len(of_words) and tokens.any():
+    """Return samples and notes by metric; `boxes` has the boxes of each caption's words."""
+    rows = []  # of each caption: sums of the three metrics, and number of words
+    for word_boxes, image, ops in zip(boxes, attention, alignments, strict=True):
+        metrics = []
+        for caption_word, output_word in matched_words(ops):
+            tokens = image.words == output_word
+            if caption_word < len(word_boxes) and tokens.any():
                 weights = image.weights[tokens].mean(axis=0)
-                words.append(box_metrics(weights, points_in_box(of_words[word], image.centers)))
-        rows.append([*(sum(word[column] for word in words) for column in range(3)), len(words)])
+                within = points_in_box(word_boxes[caption_word], image.centers)
+                metrics.append(box_metrics(weights, within))
+        rows.append([*(sum(word[column] for word in metrics) for column in range(3)), len(metrics)])
     *columns, counted = np.array(rows, dtype=np.float64).reshape(-1, 4).T
     samples = {
         name: Sample(counts=np.stack((sums, counted), axis=1), link=LOGIT, selective=True)

@@ -5,13 +5,14 @@
 
     g_n(c)  = counts of each n-gram of c, times log(images / images with this n-gram)
     CIDEr   = 10 mean over n = 1..4 and references r of   g_n(c) . g_n(r) / (|g_n(c)| |g_n(r)|)
-    CIDEr-D = the same with numerator exp(-(|c| - |r|)^2 / (2 6^2)) min(g_n(c), g_n(r)) . g_n(r)
+    CIDEr-D = the same with numerator exp(-(len c - len r)^2 / (2 6^2)) min(g_n(c), g_n(r)) . g_n(r)
 
 Values are 100 times those of coco-caption, as in papers. BLEU is not smoothed. CIDEr (Vedantam et
 al., 2015) takes document frequencies from the references of the evaluated set, so values on two
 sets are not comparable. Words are those of coco-caption's Penn Treebank tokenizer: lower case,
 without . ? ! , : ; dashes and quotes, not stemmed; 's and n't are separate words. Abbreviations,
-HTML entities and URLs differ, which changes 52 of 72,474 captions of Flickr8k and Multi30k.
+HTML entities and URLs are split differently, which changes 52 of 72,474 captions of Flickr8k and
+Multi30k.
 """
 
 import re
@@ -95,13 +96,13 @@ def caption_bleu_counts(captions: Sequence[Words], references: Sequence[Sequence
     """Return words of caption and closest reference, then matches and n-grams of every order."""
     rows = []
     for caption, texts in zip(captions, references, strict=True):
-        # Of two references that are equally close, the shorter counts.
+        # Of two equally close references, the shorter one counts.
         _, closest = min((abs(len(text) - len(caption)), len(text)) for text in texts)
         row = [len(caption), closest]
         for order in ORDERS:
             ngrams = word_ngrams(caption, order)
-            allowed = reduce(or_, (word_ngrams(text, order) for text in texts))
-            row += [(ngrams & allowed).total(), ngrams.total()]
+            reference_ngrams = reduce(or_, (word_ngrams(text, order) for text in texts))
+            row += [(ngrams & reference_ngrams).total(), ngrams.total()]
         rows.append(row)
     return np.array(rows, dtype=np.float64)
 
@@ -118,7 +119,7 @@ def mean_points(values: Sequence[float]) -> Sample:
 
 
 class CiderScores(NamedTuple):
-    """Scores of one image, from 0 to 10; coco-caption and most papers call CIDEr-D CIDEr."""
+    """Scores of one image, from 0 to 10; "CIDEr" in coco-caption and most papers is CIDEr-D."""
 
     cider: float
     cider_d: float
@@ -146,15 +147,15 @@ def cider_scores(
 
     scores = []
     for caption, texts in zip(captions, references, strict=True):
-        cosines, clipped_cosines = [], []
+        cosines, clipped = [], []
         vectors = tf_idf(caption)
         for text in texts:
             penalty = exp(-((len(caption) - len(text)) ** 2) / (2 * CIDER_SIGMA**2))
-            for own, other in zip(vectors, tf_idf(text), strict=True):
-                norms = hypot(*own.values()) * hypot(*other.values()) or 1.0
+            for vector, reference in zip(vectors, tf_idf(text), strict=True):
+                norms = hypot(*vector.values()) * hypot(*reference.values()) or 1.0
                 # Sum in the order of the caption: the order of a set is not deterministic.
-                shared = [(own[ngram], other[ngram]) for ngram in own if ngram in other]
+                shared = [(vector[key], reference[key]) for key in vector if key in reference]
                 cosines.append(sum(a * b for a, b in shared) / norms)
-                clipped_cosines.append(penalty * sum(min(a, b) * b for a, b in shared) / norms)
-        scores.append(CiderScores(*(CIDER_SCALE * fmean(x) for x in (cosines, clipped_cosines))))
+                clipped.append(penalty * sum(min(a, b) * b for a, b in shared) / norms)
+        scores.append(CiderScores(CIDER_SCALE * fmean(cosines), CIDER_SCALE * fmean(clipped)))
     return scores

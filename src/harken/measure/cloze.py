@@ -1,16 +1,17 @@
 """Metrics of cloze predictions, and a baseline: trigrams with Witten-Bell smoothing.
 
-    p(w)         = (c(w) + T / V) / (c + T)                        T distinct words
-    p(w | v)     = (c(v w) + T(v) p(w)) / (c(v) + T(v))            T(v) distinct words follow v
-    p(w | u v)   = (c(u v w) + T(u v) p(w | v)) / (c(u v) + T(u v))
+    p(w)         = (n(w) + T / V) / (N + T)                        T distinct words
+    p(w | v)     = (n(v w) + T(v) p(w)) / (n(v) + T(v))            T(v) distinct words follow v
+    p(w | u v)   = (n(u v w) + T(u v) p(w | v)) / (n(u v) + T(u v))
 
-A line is read as `end end w0 … wn end`. The probability of a word in a blank is
+where n(…) counts an n-gram, N is the number of words and V that of possible words. A line is read
+as `end end w1 w2 … end`. The probability of a word in a blank is
 
     P(w | a b _ c d)  =  p(w | a b) p(c | b w) p(d | w c)  /  the sum over all words
 
-If c is the end of the line, the last factor is constant. Most words never occur next to b or c and
-share the back-off; only the others are computed individually. The independent examples of metrics
-are lines, not blanks.
+If c is the end of the line, the last factor is constant. Most words never occur next to b or c:
+their factors are the backed-off ones, computed for all of them at once. The independent examples of
+metrics are lines, not blanks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,23 +33,23 @@ class SortedCounts(NamedTuple):
     """Sorted distinct keys, and how often each occurs."""
 
     keys: IntArray
-    times: IntArray
+    counts: IntArray
 
-    def of(self, keys: IntArray) -> IntArray:
+    def lookup(self, keys: IntArray) -> IntArray:
         """Return the counts of these keys, 0 for unseen ones."""
         indices, known = self.find(keys)
-        return np.where(known, self.times[indices], 0)
+        return np.where(known, self.counts[indices], 0)
 
     def find(self, keys: IntArray) -> tuple[IntArray, Bool[np.ndarray, "_count"]]:
         """Return the index of each key, and whether it was seen."""
         indices = np.minimum(self.keys.searchsorted(keys), len(self.keys) - 1)
         return indices, self.keys[indices] == keys
 
-    def after(self, prefix: int, symbols: int) -> "SortedCounts":
-        """Return the counts of the last symbols of keys that begin with `prefix`."""
-        low = prefix * symbols
-        first, last = self.keys.searchsorted((low, low + symbols))
-        return SortedCounts(self.keys[first:last] - low, self.times[first:last])
+    def with_prefix(self, prefix: int, vocabulary: int) -> "SortedCounts":
+        """Return the counts of the last words of n-grams that begin with the n-gram `prefix`."""
+        low = prefix * vocabulary
+        first, last = self.keys.searchsorted((low, low + vocabulary))
+        return SortedCounts(self.keys[first:last] - low, self.counts[first:last])
 
 
 def count_keys(keys: IntArray) -> SortedCounts:
@@ -60,60 +61,60 @@ class Trigrams:
     """Trigram counts of at least one line, and the counts of lower orders."""
 
     def __init__(
-        self, lines: Ragged, symbols: int, *, end: int, impossible: Sequence[int] = ()
+        self, lines: Ragged, vocabulary: int, *, end: int, impossible: Sequence[int] = ()
     ) -> None:
-        """Count `lines`, whose words are below `symbols`, and neither `end` nor `impossible`."""
-        assert symbols**3 < 1 << 63, "three words must fit into one number"
-        self.symbols, self.end = symbols, end
+        """Count `lines`, whose words are below `vocabulary`, and neither `end` nor `impossible`."""
+        assert vocabulary**3 < 1 << 63, "a trigram must fit into 64 bits"
+        self.vocabulary, self.end = vocabulary, end
         first, second, third = triples(lines, end)
-        self.threes = count_keys((first * symbols + second) * symbols + third)
-        self.twos = count_keys(second * symbols + third)
-        self.backwards = count_keys(third * symbols + second)  # the same pairs, by their second
-        # How many words, and how many distinct words, follow a word or a pair.
-        self.total = np.bincount(second, minlength=symbols)
-        self.kinds = np.bincount(self.twos.keys // symbols, minlength=symbols)
-        self.pairs = count_keys(first * symbols + second)
-        self.pair_kinds = count_keys(self.threes.keys // symbols).times  # of the same pairs
-        self.back_off = interpolate(0, self.total, self.kinds, np.ones(symbols))  # of new pairs
-        possible = np.ones(symbols)
+        self.trigrams = count_keys((first * vocabulary + second) * vocabulary + third)
+        self.bigrams = count_keys(second * vocabulary + third)
+        self.reversed = count_keys(third * vocabulary + second)  # bigrams by their second word
+        # Numbers of words and of distinct words that follow a word or a pair.
+        self.total = np.bincount(second, minlength=vocabulary)
+        self.distinct = np.bincount(self.bigrams.keys // vocabulary, minlength=vocabulary)
+        self.pairs = count_keys(first * vocabulary + second)
+        self.pair_distinct = count_keys(self.trigrams.keys // vocabulary).counts  # by pair
+        # p(w | v) / p(w) of a word w that never follows v
+        self.back_off = interpolate(0, self.total, self.distinct, np.ones(vocabulary))
+        possible = np.ones(vocabulary)
         possible[list(impossible)] = 0.0
-        seen = np.bincount(third, minlength=symbols)
-        row = SortedCounts(np.flatnonzero(seen), seen[seen > 0])
-        self.unigram = interpolate_all(row, possible / possible.sum())
+        self.unigram = interpolate_all(count_keys(third), possible / possible.sum())
 
     def bigram(self, before: IntArray, words: IntArray) -> Reals:
         """Return p(w | v) of corresponding pairs; arrays of length 1 are broadcast."""
-        seen = self.twos.of(before * self.symbols + words)
-        return interpolate(seen, self.total[before], self.kinds[before], self.unigram[words])
+        counts = self.bigrams.lookup(before * self.vocabulary + words)
+        return interpolate(counts, self.total[before], self.distinct[before], self.unigram[words])
 
     def trigram(self, first: IntArray, second: IntArray, words: IntArray) -> Reals:
         """Return p(w | u v) of corresponding triples."""
-        pairs = first * self.symbols + second
-        seen = self.threes.of(pairs * self.symbols + words)
+        pairs = first * self.vocabulary + second
+        counts = self.trigrams.lookup(pairs * self.vocabulary + words)
         indices, known = self.pairs.find(pairs)
-        total, kinds = np.where(known, (self.pairs.times[indices], self.pair_kinds[indices]), 0)
-        return interpolate(seen, total, kinds, self.bigram(second, words))
+        following = self.pairs.counts[indices], self.pair_distinct[indices]
+        total, distinct = np.where(known, following, 0)
+        return interpolate(counts, total, distinct, self.bigram(second, words))
 
-    def following(self, first: int, second: int) -> Reals:
+    def trigram_all(self, first: int, second: int) -> Reals:
         """Return p(w | u v) of every word w."""
-        after_one = interpolate_all(self.twos.after(second, self.symbols), self.unigram)
-        pair = first * self.symbols + second
-        return interpolate_all(self.threes.after(pair, self.symbols), after_one)
+        bigram = interpolate_all(self.bigrams.with_prefix(second, self.vocabulary), self.unigram)
+        pair = first * self.vocabulary + second
+        return interpolate_all(self.trigrams.with_prefix(pair, self.vocabulary), bigram)
 
-    def alone(self) -> Reals:
+    def predict_unigram(self) -> Reals:
         """Return P(w) of a blank without context."""
         return self._normalized(self.unigram.copy())
 
-    def blank(self, a: int, b: int, c: int, d: int) -> Reals:
+    def predict_blank(self, a: int, b: int, c: int, d: int) -> Reals:
         """Return P(w | a b _ c d) of every word w."""
-        weights = self.following(a, b)
+        weights = self.trigram_all(a, b)
         c_, d_ = np.array([c]), np.array([d])
-        before_c = self.backwards.after(c, self.symbols).keys
-        after_b = self.twos.after(b, self.symbols).keys
-        next_word = self.back_off * self.unigram[c]
-        next_word[before_c] = self.bigram(before_c, c_)
-        next_word[after_b] = self.trigram(np.array([b]), after_b, c_)
-        weights *= next_word
+        before_c = self.reversed.with_prefix(c, self.vocabulary).keys
+        after_b = self.bigrams.with_prefix(b, self.vocabulary).keys
+        p_c = self.back_off * self.unigram[c]
+        p_c[before_c] = self.bigram(before_c, c_)
+        p_c[after_b] = self.trigram(np.array([b]), after_b, c_)
+        weights *= p_c
         weights[before_c] *= self.trigram(before_c, c_, d_) / self.bigram(c_, d_)
         return self._normalized(weights)
 
@@ -123,24 +124,24 @@ class Trigrams:
         return weights
 
 
-def interpolate(seen: IntArray | int, total: IntArray, kinds: IntArray, below: Reals) -> Reals:
-    """Return (c + T p) / (total + T), or the order below if nothing follows."""
-    mass = total + kinds
-    return np.where(mass > 0, (seen + kinds * below) / np.maximum(mass, 1), below)
+def interpolate(counts: IntArray | int, total: IntArray, distinct: IntArray, lower: Reals) -> Reals:
+    """Return (c + T p) / (total + T), where p is the lower order; p itself if nothing follows."""
+    mass = total + distinct
+    return np.where(mass > 0, (counts + distinct * lower) / np.maximum(mass, 1), lower)
 
 
-def interpolate_all(row: SortedCounts, below: Reals) -> Reals:
-    """Return the same for every word, from the counts of the words that follow."""
-    if len(row.keys) == 0:
-        return below.copy()
-    probabilities = len(row.keys) * below
-    probabilities[row.keys] += row.times
-    probabilities /= row.times.sum() + len(row.keys)
+def interpolate_all(following: SortedCounts, lower: Reals) -> Reals:
+    """Return `interpolate` for every word, from the counts of the words that follow."""
+    if len(following.keys) == 0:
+        return lower.copy()
+    probabilities = len(following.keys) * lower
+    probabilities[following.keys] += following.counts
+    probabilities /= following.counts.sum() + len(following.keys)
     return probabilities
 
 
 def triples(lines: Ragged, end: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Return all trigrams of `end end w0 … wn end`."""
+    """Return all trigrams of `end end w1 w2 … end`."""
     _, index = ragged_indices(lines.lengths + 1)
     words = np.insert(lines.values, np.cumsum(lines.lengths), end)
     # The end of the previous line is the second `end` before a line.
@@ -148,7 +149,7 @@ def triples(lines: Ragged, end: int) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def context_words(lines: Ragged, chosen: IntArray, end: int) -> Integer[np.ndarray, "blanks 4"]:
-    """Return the two words before and after each of these flat indices; `end` outside its line."""
+    """Return two words before and two after each flat index; `end` outside of the line."""
     owner, index = ragged_indices(lines.lengths)
     steps = np.array([-2, -1, 1, 2])
     neighbors = index[chosen, None] + steps
@@ -160,14 +161,14 @@ class ClozePredictions(NamedTuple):
     """The most probable words of each blank, their log-probabilities and that of the true word."""
 
     words: Int[np.ndarray, "blanks best"]
-    logs: Float[np.ndarray, "blanks best"]
-    true_logs: Float[np.ndarray, "blanks"]
+    log_probs: Float[np.ndarray, "blanks best"]
+    true_log_probs: Float[np.ndarray, "blanks"]
 
 
 def ngram_predictions(
     trigrams: Trigrams, lines: Ragged, chosen: IntArray, first_word: int
 ) -> tuple[ClozePredictions, ClozePredictions]:
-    """Predict words from `first_word` on, by frequency and by the two neighbors on each side."""
+    """Predict blanks by unigrams and by trigrams, without special tokens (below `first_word`)."""
     contexts = context_words(lines, chosen, trigrams.end).tolist()
 
     def predict(distributions: Iterable[Float[np.ndarray, "V"]]) -> ClozePredictions:
@@ -176,11 +177,11 @@ def ngram_predictions(
             best = first_word + int(probabilities[first_word:].argmax())
             rows.append((best, probabilities[best], probabilities[true]))
         words, best_probabilities, true_probabilities = map(np.array, zip(*rows, strict=True))
-        logs, true_logs = np.log(best_probabilities), np.log(true_probabilities)
-        return ClozePredictions(words[:, None], logs[:, None], true_logs)
+        log_probs, true_log_probs = np.log(best_probabilities), np.log(true_probabilities)
+        return ClozePredictions(words[:, None], log_probs[:, None], true_log_probs)
 
-    unigram = predict([trigrams.alone()] * len(contexts))
-    return unigram, predict(trigrams.blank(*context) for context in contexts)
+    unigram = predict([trigrams.predict_unigram()] * len(contexts))
+    return unigram, predict(trigrams.predict_blank(*context) for context in contexts)
 
 
 class ClozeMetrics:
@@ -188,8 +189,8 @@ class ClozeMetrics:
 
     def __init__(self, lines: Ragged, chosen: IntArray) -> None:
         owner, _ = ragged_indices(lines.lengths)
-        self._line, self._lines = owner[chosen], len(lines.lengths)
-        self._blanks = np.bincount(self._line, minlength=self._lines)
+        self._line_of_blank = owner[chosen]
+        self._blanks = np.bincount(self._line_of_blank, minlength=len(lines.lengths))
         self._true = lines.values[chosen]
 
     def accuracy(self, predictions: ClozePredictions, top: int = 1) -> Sample:
@@ -199,9 +200,9 @@ class ClozeMetrics:
 
     def loss(self, predictions: ClozePredictions, unit: LossUnit) -> Sample:
         """Return the mean of -log P(true word), or its exponential."""
-        nats, blanks = self._counts(-predictions.true_logs).T
+        nats, blanks = self._counts(-predictions.true_log_probs).T
         return loss_sample(nats, blanks, unit, ordered=False)
 
     def _counts(self, values: np.ndarray) -> Float[np.ndarray, "lines 2"]:
-        sums = np.bincount(self._line, weights=values, minlength=self._lines)
+        sums = np.bincount(self._line_of_blank, values, minlength=len(self._blanks))
         return np.stack((sums, self._blanks), axis=1)[self._blanks > 0]

@@ -4,7 +4,7 @@
 
 Units are words (WER) or characters including spaces (CER). A rate can exceed 1. For an empty
 reference, the rate is the number of output units, as in jiwer, which computes the alignment.
-Consecutive white space is one space; case and punctuation count unless a `Leniency` ignores them.
+White space of any length is one space; case and punctuation count unless a `Leniency` ignores them.
 """
 
 import unicodedata
@@ -16,7 +16,6 @@ from itertools import zip_longest
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
-from jiwer import process_words
 
 from harken.measure.interval import LOG, LOGIT, LinkFunction, Sample
 
@@ -85,7 +84,7 @@ class EditCounts(NamedTuple):
 def transcription_samples(
     hypotheses: Sequence[str], references: Sequence[str], leniency: Leniency = STRICT
 ) -> tuple[dict[str, Sample], dict[str, str]]:
-    """Return samples by metric, and a note for each."""
+    """Return samples and notes by metric."""
     words, characters = (
         list(map(count_edits, align_texts(hypotheses, references, units=units, leniency=leniency)))
         for units in ("words", "characters")
@@ -118,6 +117,7 @@ def align_texts(
     leniency: Leniency = STRICT,
 ) -> list[list[EditOp]]:
     """Return the minimal edits of each sentence, in order; jiwer resolves ties."""
+    from jiwer import process_words  # not needed to transcribe
 
     def split(texts: Sequence[str]) -> list[list[str]]:
         lenient = map(leniency.apply, texts)
@@ -147,7 +147,7 @@ def count_edits(ops: Iterable[EditOp]) -> EditCounts:
 
 
 def edits_by_speaker(speakers: Sequence[str], edits: Sequence[EditCounts]) -> dict[str, EditCounts]:
-    """Return the counts of each speaker, the highest error rate first."""
+    """Return counts by speaker, the highest error rate first."""
     totals: dict[str, EditCounts] = {}
     for speaker, counts in zip(speakers, edits, strict=True):
         pairs = zip(totals.get(speaker, EditCounts()), counts, strict=True)
@@ -169,7 +169,7 @@ def matched_words(ops: Sequence[EditOp]) -> list[tuple[int, int]]:
 def error_rate(
     edits: Sequence[EditCounts], kind: str = "errors", link: LinkFunction = LOG
 ) -> Sample:
-    """Return edits of a kind / reference units, at least 1, over all sentences."""
+    """Return edits of a kind / max(1, reference units), over all sentences."""
     counts = [(getattr(sentence, kind), sentence.reference_units) for sentence in edits]
     return Sample(
         counts=np.array(counts, dtype=np.float64).reshape(-1, 2),

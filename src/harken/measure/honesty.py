@@ -1,9 +1,9 @@
 """Confidence of a model in answers that it knows, and in answers that it cannot know.
 
-An answer is right; or wrong, but known from other questions; or unknown: neither in training nor
-expected of any question. A wrong answer may be right for the most similar known name
-(`nearest_name_errors.py`). Fictional names, which have no right answer, show whether the confidence
-reveals what the model has never seen. A name is the part that differs between questions.
+An answer is right; wrong but known from other questions; or unknown, if it occurs neither in
+training nor among the expected answers. A wrong answer may be right for the most similar known name
+(`nearest_name_errors.py`). Answers about fictional names show whether the confidence reveals what
+the model has never seen. A name is the part of a question that differs between questions.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ RIGHT, KNOWN, UNKNOWN = "right", "wrong, but a known answer", "unknown answer"
 # Names of groups, by the smallest number in each.
 TIMES = {0: "0", 1: "1", 2: "2 to 4", 5: "5 to 19", 20: "20 or more"}
 WORDS = {1: "1", 2: "2", 3: "3", 4: "4 or more"}
-ALPHABETS = {0: "plain A to Z", 1: "others too"}
+ALPHABETS = {0: "plain A to Z", 1: "with other letters"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +44,7 @@ class ConfidenceSummary:
     name: str
     n: int
     median: float
-    above: float | None  # share above the threshold, None where there is no threshold
+    above: float | None  # share above the threshold of the guarantee `MARKED`, if there is one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,9 +52,9 @@ class FictionalNames:
     """Answers about fictional names, and counts of answers that belong to known names."""
 
     answers: Sequence[Answer]
-    known: int
-    of_first: int  # answers of a known name with the same first words
-    of_last: int  # answers of a known name with the same last word
+    known: int  # answers that occur in training or among the expected answers
+    of_first: int  # answers that are right for a known name with the same first words
+    of_last: int  # answers that are right for a known name with the same last word
     confidence_summaries: Sequence[ConfidenceSummary]  # of real names, then of fictional names
     most_frequent: Sequence[tuple[str, int, int]]  # answer, count, count in training
 
@@ -64,11 +64,11 @@ class Honesty:
     """The section of a report on what a model does not know."""
 
     template: str  # of the questions
-    bins: Sequence[AnswerGroup]
+    bins: Sequence[AnswerGroup]  # of the reliability diagram
     curve: RiskCoverage
     guarantees: Sequence[RiskGuarantee]  # empty if all questions are about one name
     kinds: Mapping[str, Estimate]  # shares of all answers: RIGHT, KNOWN, UNKNOWN
-    groups: Mapping[str, Sequence[AnswerGroup]]
+    groups: Mapping[str, Sequence[AnswerGroup]]  # by title, such as "words of the name"
     nearest_names: Sequence[NearestNameErrors]
     fictional: FictionalNames | None  # None if there are no fictional names
 
@@ -83,7 +83,7 @@ def measure_honesty(
     fictional: Sequence[Answer],
     seed: int,
 ) -> tuple[dict[str, Sample], dict[str, str], Honesty]:
-    """Return samples and notes by metric, and the section of a report, for at least one answer.
+    """Return samples and notes by metric, and the report section; needs at least one answer.
 
     `embed` returns the model's vectors of names; `fictional` are answers about fictional names.
     """
@@ -91,27 +91,32 @@ def measure_honesty(
     texts = [answer.answer.strip() for answer in answers]
     right = exact_matches(texts, expected)
     scored = ScoredAnswers([answer.confidence for answer in answers], right)
-    possible = {*known.counts, *(text.strip() for text in expected)}
-    unknown = [text not in possible for text in texts]
+    existing = {*known.counts, *(text.strip() for text in expected)}
+    unknown = [text not in existing for text in texts]
     nearest_names = nearest_name_errors(answers, right, known, embed, seed)
     guarantees: list[RiskGuarantee] = []
     if len(set(names)) > 1:
-        _, choosing = hold_out(range(len(names)), 0.5, seed, key=lambda index: names[index])
-        guarantees = [abstention.guarantee(scored, choosing, rate) for rate in MAX_ERRORS]
-    threshold = next((test.threshold for test in guarantees if test.max_error == MARKED), None)
+        _, dev = hold_out(range(len(names)), 0.5, seed, key=lambda index: names[index])
+        guarantees = [abstention.guarantee(scored, dev, rate) for rate in MAX_ERRORS]
+    threshold = next((item.threshold for item in guarantees if item.max_error == MARKED), None)
     nearest = {f"nearest_name_{errors.similarity}": errors for errors in nearest_names}
+    coverages = {f"accuracy_at_{percent}": percent for percent in COVERAGES}
     samples = {
         "calibration_error": calibration.calibration_error(scored),
-        **{f"accuracy_at_{part}": abstention.accuracy_at(scored, part) for part in COVERAGES},
+        **{key: abstention.accuracy_at(scored, percent) for key, percent in coverages.items()},
         "unknown_answers": share(unknown, "error"),
         **{name: share(errors.outcomes, "error") for name, errors in nearest.items()},
     }
     notes = {
-        "calibration_error": "expected calibration error (ECE); a calibrated model has "
+        "calibration_error": "expected calibration error (ECE); a calibrated model has, by chance, "
         f"{100 * calibration.error_by_chance(scored):.1f} %",
-        **{f"accuracy_at_{part}": f"of the {part} % most confident answers" for part in COVERAGES},
+        **{key: f"of the {percent} % most confident answers" for key, percent in coverages.items()},
         "unknown_answers": "answers that occur neither in training nor among the expected answers",
-        **dict.fromkeys(nearest, "wrong answers that are right for the nearest known name"),
+        **{
+            name: "wrong answers that are right for the known name with the most similar "
+            + ("spelling" if errors.similarity == "string" else "hidden state")
+            for name, errors in nearest.items()
+        },
     }
     groups = {
         "times in training": ([known.counts.get(text.strip(), 0) for text in expected], TIMES),
@@ -132,16 +137,18 @@ def measure_honesty(
             title: calibration.group_answers(scored, *numbers) for title, numbers in groups.items()
         },
         nearest_names=nearest_names,
-        fictional=_fictional(fictional, scored, known, possible, threshold) if fictional else None,
+        fictional=_measure_fictional(fictional, scored, known, existing, threshold)
+        if fictional
+        else None,
     )
     return samples, notes, honesty
 
 
-def _fictional(
+def _measure_fictional(
     answers: Sequence[Answer],
     real: ScoredAnswers,
     known: KnownAnswers,
-    possible: set[str],
+    existing: set[str],
     threshold: float | None,
 ) -> FictionalNames:
     texts = [answer.answer.strip() for answer in answers]
@@ -162,7 +169,7 @@ def _fictional(
     frequent = sorted(Counter(texts).items(), key=lambda item: (-item[1], item[0]))
     return FictionalNames(
         answers=answers,
-        known=sum(text in possible for text in texts),
+        known=sum(text in existing for text in texts),
         of_first=sum((first, text) in by_first for first, _, _, text in parts),
         of_last=sum((last, text) in by_last for _, _, last, text in parts),
         confidence_summaries=[

@@ -10,8 +10,10 @@ independent example, such as a sentence.
     ordered      jackknife over blocks of a text, since neighbors are correlated (batch means)
 
 The degrees of freedom of t are reduced where few examples dominate: by their sizes (Kish) and by
-the kurtosis of their influence (Satterthwaite). Fewer than two examples, or examples that do not
-differ, have no interval. `benchmarks/coverage.py` measures the coverage.
+the kurtosis of their influence (Satterthwaite). At the smallest or largest value of a metric, the
+interval is one-sided (Clopper-Pearson). There is no interval for fewer than two examples, or, in a
+jackknife, if leaving out an example never changes the metric. `benchmarks/coverage.py` measures the
+coverage.
 """
 
 import math
@@ -36,9 +38,10 @@ LOWER_IS_BETTER = ("error", "nats", "bits", "perplexity", "seconds")
 THREE_DECIMALS = ("nats", "bits", "seconds")
 UNDEFINED = "n/a"
 
-Counts = Float[np.ndarray, "examples parts"]
+Counts = Float[np.ndarray, "examples parts"]  # such as (correct words, words) of each sentence
 Values = Float[np.ndarray, "values"]
 MetricFunction = Callable[[Float[np.ndarray, "rows parts"]], Float[np.ndarray, "rows"]]
+"""Function from sums of counts, each row over a set of examples, to the metric of each set."""
 Interval = tuple[float | None, float | None]
 
 
@@ -50,7 +53,7 @@ class Estimate:
     low: float | None
     high: float | None
     unit: Unit = "share"  # shares and errors are 0..1, points 0..100
-    n: int | None = None  # of averages: units, such as words; of other metrics: examples
+    n: int | None = None  # denominator of an average, such as the number of words; else examples
 
 
 def format_value(value: float | None, unit: Unit) -> str:
@@ -130,7 +133,8 @@ class Sample:
     binary: bool = False  # counts are (0, 1) or (1, 1), or (0, 0) for an example that is ignored
     ordered: bool = False  # examples are consecutive pieces of one text
     averaged: bool = True  # the last column of the counts is the denominator of the metric
-    selective: bool = False  # the denominator depends on the predictions
+    # The denominator depends on the predictions: runs are compared even if it differs.
+    selective: bool = False
 
     @property
     def value(self) -> float:
@@ -152,7 +156,7 @@ class Sample:
             counts = block_sums(counts, leave_one_out(self.metric, counts))
         if len(counts) < 2 or not math.isfinite(value):
             return None, None
-        # The smallest and the largest possible value have a link of infinity.
+        # The link of the smallest and of the largest possible value is infinite.
         is_bounded, top = self.link.top is not None, self.link.top or 1.0
         if value <= 1e-12 * top and (is_bounded or self.unit in PERCENT_UNITS):
             return 0.0, top * upper_bound(0, len(counts), TAIL)
@@ -168,7 +172,7 @@ class Sample:
         if not math.isfinite(center):
             return None, None
         if not np.isfinite(scaled).all():
-            # The link is infinite without an example that has all the errors; linearize it instead.
+            # A replicate without the only example with errors has an infinite link: linearize it.
             scaled = self.link.slope(value) * replicates
         half_width = jackknife_half_width(scaled, counts[:, -1:] if self.averaged else counts)
         if not half_width > 0:
@@ -189,14 +193,14 @@ def jackknife_half_width(replicates: Values, sizes: Counts) -> float:
     error = math.sqrt((len(replicates) - 1) * float(replicates.var()))
     if error < 1e-12 or math.isnan(error):
         return error if math.isnan(error) else 0.0
-    # The effective number of examples (Kish) is 1 / (sum of squared shares), a mean over columns.
+    # The effective number of examples (Kish) is 1 / (sum of squared shares, mean over columns).
     totals = sizes.sum(axis=0)
     shares = np.divide(sizes, totals, out=np.zeros_like(sizes), where=totals > 0)
     squares = float(np.where(totals > 0, (shares**2).sum(axis=0), 1.0).mean())
     influence = replicates - replicates.mean()
     kurtosis = float((influence**4).mean() / influence.var() ** 2)
-    freedom = min(1 / squares - 1, 2 * len(replicates) / max(kurtosis - 1, 1e-9))
-    return error * t_quantile(max(1.0, freedom))
+    degrees_of_freedom = min(1 / squares - 1, 2 * len(replicates) / max(kurtosis - 1, 1e-9))
+    return error * t_quantile(max(1.0, degrees_of_freedom))
 
 
 def block_sums(counts: Counts, replicates: Values) -> Counts:
@@ -226,14 +230,17 @@ def autocorrelation_time(values: Values) -> float:
 def share(
     outcomes: ArrayLike, unit: Unit = "share", answered: Bool[np.ndarray, "examples"] | None = None
 ) -> Sample:
-    """Return the share of true outcomes among independent ones, or among the answered ones."""
-    true, is_selective = np.asarray(outcomes, dtype=np.bool_), answered is not None
-    counted = np.ones_like(true) if answered is None else answered
-    counts = np.stack((true & counted, counted), axis=1).astype(np.float64)
+    """Return a sample whose metric is the share of true outcomes of independent examples.
+
+    With `answered`, only these examples count.
+    """
+    is_true, is_selective = np.asarray(outcomes, dtype=np.bool_), answered is not None
+    counted = np.ones_like(is_true) if answered is None else answered
+    counts = np.stack((is_true & counted, counted), axis=1).astype(np.float64)
     return Sample(counts=counts, unit=unit, link=LOGIT, binary=True, selective=is_selective)
 
 
-def share_within(right: Sequence[int], counted: Sequence[int]) -> Sample:
-    """Return the share of correct units, such as words, in examples with several units."""
+def clustered_share(right: Sequence[int], counted: Sequence[int]) -> Sample:
+    """Return a sample whose metric is the share of correct words in examples of several words."""
     counts = np.stack((np.asarray(right), np.asarray(counted)), axis=1).astype(np.float64)
     return Sample(counts=counts, link=LOGIT)

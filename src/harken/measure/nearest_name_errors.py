@@ -3,9 +3,10 @@
     string      Jaccard similarity of the character trigrams of " name ", ignoring case
     embedding   cosine similarity
 
-A name is not its own neighbor. A name that shares no trigram with another, or whose vector is zero,
-has no neighbor; of equally similar names the first counts. Since a frequent answer belongs to many
-names, the count is reported with its expected value for random neighbors.
+A name is not its own neighbor. A name that shares no trigram with another known name, or whose
+vector is zero, has no neighbor. The first of equally similar names is the neighbor. Since a
+frequent answer belongs to many names, the count is reported with its expected value for random
+neighbors.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +20,7 @@ from jaxtyping import Float
 from harken.measure.interval import Values
 from harken.measure.scored_answers import Answer
 
-MAX_EXAMPLES = 6  # the most confident
+MAX_EXAMPLES = 6  # errors listed, the most confident ones
 MAX_EMBEDDED = 2000  # known names to embed; all would take too long
 BATCH_SIZE = 256  # rows of cosines
 
@@ -46,7 +47,7 @@ class NearestNameError(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearestNameErrors:
-    """Errors by one similarity; `outcomes` is true for answers that are such an error."""
+    """Errors by one similarity; `outcomes` tells for each answer whether it is such an error."""
 
     similarity: str  # "string" or "embedding"
     outcomes: Sequence[bool]
@@ -89,16 +90,16 @@ def nearest_name_errors(
         drawn = np.random.default_rng(seed).choice(len(known.names), size=count, replace=False)
         indices = np.sort(drawn).tolist()
         sample = [known.names[index] for index in indices]
-        nearest = nearest_names(names, sample, cosine_similarities(embed(names), embed(sample)))
-        neighbors["embedding"] = [None if row is None else indices[row] for row in nearest]
+        in_sample = nearest_names(names, sample, cosine_similarities(embed(names), embed(sample)))
+        neighbors["embedding"] = [None if row is None else indices[row] for row in in_sample]
     results = []
     for similarity, nearest in neighbors.items():
         errors = {
             index: NearestNameError(
-                answers[index].name, known.names[other], texts[index], answers[index].confidence
+                answers[index].name, known.names[neighbor], texts[index], answers[index].confidence
             )
-            for index, other in zip(candidates, nearest, strict=True)
-            if other is not None and texts[index] in known.answers[other]
+            for index, neighbor in zip(candidates, nearest, strict=True)
+            if neighbor is not None and texts[index] in known.answers[neighbor]
         }
         by_confidence = sorted(errors.values(), key=lambda error: -error.confidence)
         results.append(
@@ -138,8 +139,8 @@ def string_similarities(names: Sequence[str], known: Sequence[str]) -> Iterator[
     arrays = {trigram: np.array(indices) for trigram, indices in names_with.items()}
     for name in names:
         group = name_trigrams(name)
-        found = [np.zeros(0, dtype=np.int64), *(arrays[t] for t in group if t in arrays)]
-        shared = np.bincount(np.concatenate(found), minlength=len(known))
+        matches = [np.zeros(0, dtype=np.int64), *(arrays[t] for t in group if t in arrays)]
+        shared = np.bincount(np.concatenate(matches), minlength=len(known))
         yield np.where(shared > 0, shared / (len(group) + sizes - shared), -np.inf)
 
 

@@ -5,8 +5,8 @@
     p            approximate randomization, two-sided: counts of each example are exchanged at
                  random, p = (1 + exchanges that differ by at least as much) / (1 + exchanges)
 
-Pieces of one text are joined to blocks first, since neighbors are correlated. For equal systems, a
-bounded metric has a Clopper-Pearson interval. p is not corrected for multiple comparisons.
+Pieces of one text are first combined into blocks, since neighbors are correlated. If systems
+are equal, a bounded metric has a Clopper-Pearson interval. p is not corrected for multiple tests.
 """
 
 import math
@@ -66,7 +66,8 @@ def difference(first: Sample, second: Sample, seed: int = 0) -> Difference:
     """Compare two samples over the same examples in the same order."""
     assert comparable(first, second), (first.unit, second.unit)
     if first.counts.tobytes() > second.counts.tobytes():
-        # Use the same draws in either order, so that exchanged systems get the mirrored result.
+        # Use the same draws in either order, so that swapping the systems mirrors the result.
+        # 0.0 - x instead of -x avoids -0.0.
         mirrored = difference(second, first, seed)
         low, high = (None if end is None else 0.0 - end for end in (mirrored.high, mirrored.low))
         return replace(mirrored, value=0.0 - mirrored.value, low=low, high=high)
@@ -76,15 +77,15 @@ def difference(first: Sample, second: Sample, seed: int = 0) -> Difference:
         blocks = np.hsplit(block_sums(counts, _replicates(first, second)), 2)
         first, second = replace(first, counts=blocks[0]), replace(second, counts=blocks[1])
     # The tolerance allows for rounding. Exchanges with an undefined metric count as extreme.
-    differences = np.abs(exchanged(first, second, seed))
+    differences = np.abs(exchanged_differences(first, second, seed))
     extreme = ~(differences < (1 - 1e-9) * abs(value))
     p = (1 + int(extreme.sum())) / (1 + EXCHANGES)
     return Difference(value, *_interval(first, second, value), p, first.unit)
 
 
 def _replicates(first: Sample, second: Sample) -> Values:
-    before, after = (leave_one_out(sample.metric, sample.counts) for sample in (first, second))
-    differences: np.ndarray = after - before
+    replicates = [leave_one_out(sample.metric, sample.counts) for sample in (first, second)]
+    differences: np.ndarray = replicates[1] - replicates[0]
     return differences
 
 
@@ -95,6 +96,7 @@ def _interval(first: Sample, second: Sample, value: float) -> Interval:
     if examples < 2:
         return None, None
     counts = np.hstack((first.counts, second.counts))
+    # The last column of each system is its denominator.
     sizes = counts[:, [first.counts.shape[1] - 1, -1]] if first.averaged else counts
     half_width = jackknife_half_width(_replicates(first, second), sizes)
     if half_width == 0 and top is not None:
@@ -105,16 +107,18 @@ def _interval(first: Sample, second: Sample, value: float) -> Interval:
     return max(value - half_width, -limit), min(value + half_width, limit)
 
 
-def exchanged(first: Sample, second: Sample, seed: int) -> Float[np.ndarray, "exchanges"]:
-    """Return differences after random exchanges of each example's counts."""
-    random = np.random.default_rng(seed)
-    # Of equal gains, a binomial number is exchanged.
-    gains, times = np.unique(second.counts - first.counts, axis=0, return_counts=True)
+def exchanged_differences(
+    first: Sample, second: Sample, seed: int
+) -> Float[np.ndarray, "exchanges"]:
+    """Return the differences after random exchanges of each example's counts."""
+    rng = np.random.default_rng(seed)
+    # Of the examples with equal gains, a binomial number is exchanged.
+    gains, examples = np.unique(second.counts - first.counts, axis=0, return_counts=True)
     rows = max(1, MAX_DRAWS // len(gains))  # at a time, so that memory stays bounded
     sizes = [min(rows, EXCHANGES - start) for start in range(0, EXCHANGES, rows)]
     moved = np.concatenate(
-        [random.binomial(times, 0.5, size=(size, len(times))) @ gains for size in sizes]
+        [rng.binomial(examples, 0.5, size=(size, len(examples))) @ gains for size in sizes]
     )
-    before, after = first.counts.sum(axis=0), second.counts.sum(axis=0)
-    differences: np.ndarray = second.metric(after - moved) - first.metric(before + moved)
+    first_sums, second_sums = first.counts.sum(axis=0), second.counts.sum(axis=0)
+    differences: np.ndarray = second.metric(second_sums - moved) - first.metric(first_sums + moved)
     return differences

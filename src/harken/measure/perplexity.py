@@ -30,14 +30,14 @@ METRICS: dict[LossUnit, MetricFunction] = {
 def loss_sample(
     nats: PerExample, counted: PerExample, unit: LossUnit, *, ordered: bool = True
 ) -> Sample:
-    """Return the nats of all examples over their counts, in the given unit."""
+    """Return the sum of `nats` / sum of `counted`, in the given unit."""
     counts, link = np.stack((nats, counted), axis=1), LOG_LOG if unit == "perplexity" else LOG
     return Sample(counts=counts, metric=METRICS[unit], unit=unit, link=link, ordered=ordered)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TokenLosses:
-    """Cross-entropy of each chunk of a text, and its sizes."""
+    """Sum of -ln p over the tokens of each piece of a text, and the sizes of the piece."""
 
     nats: PerExample
     tokens: PerExample
@@ -45,7 +45,6 @@ class TokenLosses:
     characters: PerExample
 
     def samples(self) -> Mapping[str, Sample]:
-        """Return all metrics by name."""
         return {
             "nats": loss_sample(self.nats, self.tokens, "nats"),
             "bits": loss_sample(self.nats, self.tokens, "bits"),

@@ -25,8 +25,8 @@ def incomplete_beta(a: float, b: float, x: float) -> float:
             numerator = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         else:
             numerator = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d = 1 / (1 + numerator * d or TINY)
-        c = 1 + numerator / c or TINY
+        d = 1 / ((1 + numerator * d) or TINY)
+        c = (1 + numerator / c) or TINY
         value *= c * d
         if abs(c * d - 1) < PRECISION:
             break
@@ -46,17 +46,17 @@ def beta_quantile(probability: float, a: float, b: float) -> float:
 
 
 def t_quantile(freedom: float, level: float = 0.95) -> float:
-    """Return the t with P(|T| <= t) = level for Student's T with real `freedom`."""
+    """Return the t with P(|T| <= t) = level; Student's T has `freedom` degrees of freedom."""
     # T^2 / (T^2 + freedom) has the distribution Beta(1/2, freedom/2); this is its complement.
     complement = beta_quantile(1 - level, freedom / 2, 0.5)
     return math.sqrt(freedom * (1 - complement) / complement)
 
 
-def lower_bound(successes: float, trials: float, error: float) -> float:
-    """Return the lower Clopper-Pearson bound of a proportion at level `error`."""
-    return 0.0 if successes <= 0 else beta_quantile(error, successes, trials - successes + 1)
+def lower_bound(successes: float, trials: float, alpha: float) -> float:
+    """Return the lower Clopper-Pearson bound of a proportion; it errs with probability <= alpha."""
+    return 0.0 if successes <= 0 else beta_quantile(alpha, successes, trials - successes + 1)
 
 
-def upper_bound(successes: float, trials: float, error: float) -> float:
-    """Return the upper Clopper-Pearson bound of a proportion at level `error`."""
-    return 1 - lower_bound(trials - successes, trials, error)
+def upper_bound(successes: float, trials: float, alpha: float) -> float:
+    """Return the upper Clopper-Pearson bound of a proportion; it errs with probability <= alpha."""
+    return 1 - lower_bound(trials - successes, trials, alpha)

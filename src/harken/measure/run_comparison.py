@@ -11,27 +11,27 @@ from harken.measure.interval import Estimate, Sample
 def require_same_examples(examples: Iterable[tuple[str, Sequence[object]]]) -> None:
     """Raise unless all (run, examples) have the same examples in the same order."""
     first: tuple[str, Sequence[object]] | None = None
-    for name, own in examples:
-        first = first or (name, own)
-        if own != first[1]:
+    for name, run_examples in examples:
+        first = first or (name, run_examples)
+        if run_examples != first[1]:
             raise UserError(
-                f"{name}: expected {_difference(first[1], own, first[0])}",
+                f"{name}: expected {_mismatch(first[1], run_examples, first[0])}",
                 fix="evaluate all runs on the same file (command line: --data FILE)",
             )
 
 
-def _difference(expected: Sequence[object], actual: Sequence[object], first: str) -> str:
+def _mismatch(expected: Sequence[object], actual: Sequence[object], first: str) -> str:
+    """Return the end of the error message: the first difference."""
     if len(expected) != len(actual):
         return f"the {len(expected)} examples of {first}, got {len(actual)}"
-    for number, pair in enumerate(zip(expected, actual, strict=True), start=1):
-        if pair[0] != pair[1]:
-            texts = [repr(str(example)[:80]) for example in pair]
-            return f"{texts[0]} as example {number}, as in {first}, got {texts[1]}"
-    return f"the images of {first}, got others with the same captions"
+    pairs = enumerate(zip(expected, actual, strict=True), start=1)
+    number, pair = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
+    texts = [repr(str(example)[:80]) for example in pair]
+    return f"{texts[0]} as example {number}, as in {first}, got {texts[1]}"
 
 
 class EvaluationResult(Protocol):
-    """Metrics on n examples, the main one first, and their counts of every example."""
+    """Metrics on n examples, the main metric first, and the counts of every example."""
 
     @property
     def n(self) -> int: ...
@@ -57,7 +57,7 @@ def pivot_table(
     columns: str,
     metric: str | None = None,
 ) -> tuple[str, list[PivotCell]]:
-    """Evaluate runs (name, plain recipe, evaluation); return the metric and the cells."""
+    """Evaluate runs (name, recipe as a dict, evaluation); return the metric and the cells."""
     cells: dict[tuple[str, str], PivotCell] = {}
     for name, recipe, evaluate in runs:
         row, column = (_recipe_value(recipe, key, name) for key in (rows, columns))
@@ -70,7 +70,7 @@ def pivot_table(
         metric = metric or next(iter(evaluation.metrics))
         if metric not in evaluation.metrics:
             raise UserError(
-                f"metric: expected one of {', '.join(evaluation.metrics)}, got {metric!r}",
+                f"{name}: expected a metric of {', '.join(evaluation.metrics)}, got {metric!r}",
                 fix="choose a metric that every run has",
             )
         figure = evaluation.metrics[metric]
@@ -80,14 +80,16 @@ def pivot_table(
 
 
 def _recipe_value(recipe: Any, key: str, run: str) -> str:
-    """Return the value of a recipe key; for a file, the name of its folder (the corpus)."""
-    value = recipe
-    for part in key.split("."):
+    """Return the value of a recipe key; for a file in `data`, the name of its folder."""
+    value, parts = recipe, key.split(".")
+    for depth, part in enumerate(parts):
         if not isinstance(value, dict) or part not in value:
-            known = ", ".join(value) if isinstance(value, dict) else ""
+            names = value if isinstance(value, dict) else ()
+            known = ", ".join(".".join([*parts[:depth], name]) for name in names)
             raise UserError(
                 f"{run}: no key {key!r} in its recipe",
-                fix=f"choose one of {known}" if known else "choose a key above it",
+                fix=f"choose one of {known}" if known else "choose a shorter key",
             )
         value = value[part]
-    return Path(value).parent.name if key.startswith("data.") else str(value)
+    is_file = key.startswith("data.") and isinstance(value, str)
+    return (Path(value).parent.name if is_file else "") or str(value)

@@ -29,17 +29,16 @@ class ScoredAnswers:
         return len(self.correct)
 
     def at(self, indices: Sequence[int]) -> "ScoredAnswers":
-        """Return the answers at these indices."""
         chosen = np.asarray(indices, dtype=np.int64)
         return ScoredAnswers(self.confidences[chosen], self.correct[chosen])
 
 
 def exact_matches(answers: Sequence[str], expected: Sequence[str]) -> list[bool]:
     """Return whether each answer is the expected one, ignoring white space at the ends."""
-    return [text.strip() == other.strip() for text, other in zip(answers, expected, strict=True)]
+    return [text.strip() == true.strip() for text, true in zip(answers, expected, strict=True)]
 
 
 def majority_answer(answers: Sequence[str]) -> str:
-    """Return the most frequent answer, of equals the alphabetically first."""
+    """Return the most frequent answer, the alphabetically first if tied."""
     counts = Counter(answer.strip() for answer in answers)
     return min(counts, key=lambda answer: (-counts[answer], answer))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harken.measure.interval import Sample, share_within
+from harken.measure.interval import Sample, clustered_share
 
 Tags = Sequence[Sequence[str]]  # the tag of each word of each sentence
 Pairs = Counter[tuple[str, str]]  # counts of (expected, predicted) tags
@@ -30,15 +30,15 @@ class TagScore(NamedTuple):
 
 
 def tag_accuracy(
-    expected: Tags, predicted: Tags, among: Sequence[Sequence[bool]] | None = None
+    expected: Tags, predicted: Tags, mask: Sequence[Sequence[bool]] | None = None
 ) -> Sample:
-    """Return the share of correct tags, of all words or of the words selected by `among`."""
-    among = among or [[True] * len(tags) for tags in expected]
+    """Return the share of correct tags, of all words or of those where `mask` is true."""
+    mask = mask or [[True] * len(tags) for tags in expected]
     right = [
-        sum(tag == other for tag, other, counts in zip(*sentence, strict=True) if counts)
-        for sentence in zip(expected, predicted, among, strict=True)
+        sum(true == tag for true, tag, is_counted in zip(*sentence, strict=True) if is_counted)
+        for sentence in zip(expected, predicted, mask, strict=True)
     ]
-    return share_within(right, [sum(counts) for counts in among])
+    return clustered_share(right, [sum(row) for row in mask])
 
 
 def confusions(pairs: Pairs, limit: int) -> list[Confusion]:

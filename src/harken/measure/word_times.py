@@ -27,14 +27,14 @@ def time_error(
     predicted: Sequence[SpokenWords],
     alignments: Sequence[Sequence[EditOp]],
 ) -> Sample:
-    """Return the mean over the correct words that have times on both sides."""
+    """Return `word_time_error`, over the correct words that have times on both sides."""
     counts = np.zeros((len(references), 2))
     for row, true, times, ops in zip(counts, references, predicted, alignments, strict=True):
-        for at, other in matched_words(ops):
-            if at < len(true) and other < len(times):
-                error = (true[at].start + true[at].end) / 2
-                error -= (times[other].start + times[other].end) / 2
-                row += (abs(error), 1)
+        for index, output in matched_words(ops):
+            if index < len(true) and output < len(times):
+                error = (true[index].start + true[index].end) / 2
+                error -= (times[output].start + times[output].end) / 2
+                row += (abs(error), 1)  # in place, in `counts`
     return Sample(counts=counts, unit="seconds", selective=True)
 
 
@@ -43,14 +43,14 @@ def attention_in_words(
     attended: Sequence[Sequence[tuple[int, float]]],
     alignments: Sequence[Sequence[EditOp]],
 ) -> Sample:
-    """Return the share; `attended` has the output word and attended second of each token."""
+    """Return `attention_in_word`; `attended` has (output word, attended second) of each token."""
     rows = []
-    for true, seconds, ops in zip(references, attended, alignments, strict=True):
-        spoken = {output: true[at] for at, output in matched_words(ops) if at < len(true)}
+    for true, tokens, ops in zip(references, attended, alignments, strict=True):
+        words = {output: true[index] for index, output in matched_words(ops) if index < len(true)}
         inside = [
-            spoken[word].start <= second < spoken[word].end
-            for word, second in seconds
-            if word in spoken
+            words[output].start <= second < words[output].end
+            for output, second in tokens
+            if output in words
         ]
         rows.append((sum(inside), len(inside)))
     return Sample(counts=np.array(rows, dtype=np.float64), link=LOGIT, selective=True)

@@ -1,1 +1,1 @@
-"""Whole models: batches of numbers in, scores out. They know nothing of files, losses or search."""
+"""Models: token ids, audio frames or images -> logits."""

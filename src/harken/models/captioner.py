@@ -1,10 +1,11 @@
 """Image captioning.
 
-    image B K Y X, or feature map M[x,y,K]  --frontend, encoder-->  memory B M H
-    memory, words so far  --decoder-->  B T V
+    image B K Y X, or feature map B X Y K  --frontend, encoder-->  memory B M H
+    memory, target tokens B T  --decoder-->  B T V
 
-With no encoder layers and an RNN decoder, the decoder attends to the feature map itself. A norm
-after the frontend prevents a single position from taking all attention before training.
+The frontend projects each position of the image to a vector. Without encoder layers, the decoder
+attends to these vectors with their positional encoding. A norm after the frontend prevents a single
+position from taking all attention at initialization.
 """
 
 from dataclasses import dataclass
@@ -16,29 +17,34 @@ from torch import Tensor, nn
 
 from harken.config import bounded
 from harken.layers.dropout import Dropout
-from harken.layers.frontends import ConvStemConfig, FeatureProjection, ImageFrontConfig, ImageSizes
+from harken.layers.frontends import (
+    ConvStemConfig,
+    FeatureProjection,
+    ImageFrontendConfig,
+    ImageSizes,
+)
 from harken.layers.spatial import SpatialConfig
 from harken.models.decoders import AttentionRNNDecoderConfig
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows, check_shape
 from harken.models.seq2seq import Decoder, DecoderConfig, EncoderOutput, Seq2Seq, check_memory
 
-Images = Float[Tensor, "B channels second third"]
+Images = Float[Tensor, "B second third fourth"]  # images B K Y X, or feature maps B X Y K
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionerConfig:
-    """An image captioner."""
+    """An image captioner: frontend, encoder and decoder."""
 
     kind: Literal["captioner"] = "captioner"
     width: int = bounded(128, at_least=1)  # width of the frontend's outputs
-    frontend: ImageFrontConfig = ConvStemConfig()  # from images to tokens
+    frontend: ImageFrontendConfig = ConvStemConfig()  # from images to one vector per position
     encoder: SpatialConfig = SpatialConfig(layers=0)  # self-attention over image positions
-    decoder: DecoderConfig = AttentionRNNDecoderConfig()  # the decoder
+    decoder: DecoderConfig = AttentionRNNDecoderConfig()  # decoder over the caption's tokens
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the frontend's outputs
 
     def check(self, sizes: ImageSizes) -> None:
-        """Raise an error if the sizes do not fit images of this size."""
+        """Raise an error if the model cannot be built for images of these sizes."""
         with torch.device("meta"):
             frontend = self.frontend.build(sizes, self.width)
             encoder = self.encoder.build(self.width, frontend.columns, frontend.rows)
@@ -50,7 +56,7 @@ class CaptionerConfig:
 
 
 class Captioner(Seq2Seq):
-    """Frontend, encoder and decoder."""
+    """The model: images and target tokens -> logits of the next token."""
 
     decoder: Decoder
 
@@ -68,7 +74,7 @@ class Captioner(Seq2Seq):
         initialize(self, max(config.encoder.layers, config.decoder.layers), seed)
 
     def encode(self, images: Images) -> EncoderOutput:
-        """Return the memory of images B K Y X, or of feature maps B X Y K."""
+        """Return the encoder states, the memory of the decoder."""
         grid = self.frontend(images)
         states: Tensor = self.encoder(self.dropout(self.norm(grid.tokens)), grid.coordinates)
         return EncoderOutput(states, states.new_ones(states.shape[:2], dtype=torch.bool))
@@ -76,15 +82,15 @@ class Captioner(Seq2Seq):
     def forward(
         self, images: Images, target: TokenIds, *, at: Present | None = None
     ) -> Float[Tensor, "B T V"] | Float[Tensor, "targets V"]:
-        """Return the logits of the token after each of `target`, or only where `at` is true."""
+        """Return the logits of the token after each target token, or only where `at` is true."""
         states = self.states(images, target)
         return self.logits(states if at is None else states[at])
 
     def states(self, images: Images, target: TokenIds) -> Float[Tensor, "B T J"]:
-        """Return the decoder's states for a known target."""
-        axes: tuple[int | str, ...] = ("batch", self.channels, "rows", "columns")
+        """Return the decoder's states for a given target (teacher forcing)."""
         if isinstance(self.frontend, FeatureProjection):
-            axes = ("batch", "columns", "rows", self.channels)
-        check_shape("images", images, *axes)
+            check_shape("images", images, "batch", "columns", "rows", self.channels)
+        else:
+            check_shape("images", images, "batch", self.channels, "rows", "columns")
         check_rows("target", target, self.max_target)
         return cast(Tensor, self.decoder(target, self.init_state(*self.encode(images))))

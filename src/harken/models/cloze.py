@@ -1,11 +1,11 @@
-"""Cloze models: predict blanked words from the words on both sides.
+"""Cloze models: predict missing words from the words on both sides.
 
     rnn      logits[w] = e[w]·W→·h→[t-1] + e[w]·W←·h←[t+1], where h→ runs from the left and h← from
              the right: neither reads word t, so one pass predicts all words of a row
     masked   logits[w] = e[w]·W·h[t], where h is an encoder over words with <mask> at the blanks
              (BERT): a prediction does not see the words at the other blanks of its row
 
-e is the embedding table. A row has an end token before its first word and after its last.
+e is the embedding table. Every row gets an end token before its first word and after its last.
 """
 
 from collections.abc import Iterable
@@ -34,14 +34,14 @@ END_TOKENS = 2  # per row: before the first word and after the last
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BiRNNClozeConfig:
-    """A forward and a backward RNN."""
+    """A forward RNN over the words before a blank, and a backward RNN over those after it."""
 
     kind: Literal["rnn"] = "rnn"
     predicts_all_words: ClassVar[bool] = True  # one pass predicts every word of a row
-    max_length: ClassVar[int | None] = None  # the longest row, in words; None for any length
+    max_length: ClassVar[int | None] = None  # maximum number of words in a row; None for no limit
     width: int = bounded(192, at_least=1)  # width J of the embeddings
     cell: RecurrentConfig = LSTMConfig()  # the recurrent layers of each direction
-    dropout: float = bounded(0.4, at_least=0.0, below=1.0)  # of word vectors and of states
+    dropout: float = bounded(0.4, at_least=0.0, below=1.0)  # of embeddings and of states
 
     def __post_init__(self) -> None:
         if self.cell.direction != "forward":
@@ -56,26 +56,27 @@ class BiRNNClozeConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskedLMConfig:
-    """A masked language model with any bidirectional encoder."""
+    """A masked language model: an encoder over the words, with a mask token at the blanks."""
 
     kind: Literal["masked"] = "masked"
-    predicts_all_words: ClassVar[bool] = False  # the encoder does not see words at blanks
+    predicts_all_words: ClassVar[bool] = False  # <mask> replaces the words at blanks
     width: int = bounded(192, at_least=1)  # width J of the embeddings
-    encoder: EncoderConfig = TransformerEncoderConfig(layers=3, dropout=0.2)  # the encoder
-    dropout: float = bounded(0.2, at_least=0.0, below=1.0)  # of word vectors and of states
+    encoder: EncoderConfig = TransformerEncoderConfig(layers=3, dropout=0.2)  # over the words
+    dropout: float = bounded(0.2, at_least=0.0, below=1.0)  # of embeddings and of states
 
     def __post_init__(self) -> None:
         check_encoder(self.encoder, self.width)
         if self.max_length is not None and self.max_length < 1:
             raise ValueError(
-                f"encoder.max_length: expected at least {END_TOKENS + 1}, for a word between two "
-                f"end tokens, got {self.max_length + END_TOKENS}"
+                f"encoder: expected a maximum length of at least {END_TOKENS + 1} (a word and two "
+                f"end tokens), got {self.max_length + END_TOKENS}; raise encoder.max_length or "
+                "the span of encoder.position"
             )
 
     @property
     def max_length(self) -> int | None:
-        """The longest row, in words; None for any length."""
-        with torch.device("meta"):  # the position kind can lower the limit of the config
+        """The maximum number of words in a row; None for no limit."""
+        with torch.device("meta"):  # positions can have a lower limit than the config
             limit = build_encoder(self.encoder, self.width).max_length
         return None if limit is None else limit - END_TOKENS
 
@@ -87,16 +88,16 @@ ClozeConfig = BiRNNClozeConfig | MaskedLMConfig
 
 
 class ClozeModel(nn.Module):
-    """Base of both models; they differ in `states`."""
+    """Base class of both models. Subclasses implement `states`."""
 
     embedding: TokenEmbedding
 
     def forward(self, tokens: TokenIds, present: Present, blanks: Present) -> Float[Tensor, "N V"]:
-        """Return the logits of the word at every blank, row by row."""
+        """Return the logits of the word at each of the N blanks, row by row."""
         return self.logits(self.states(tokens, present, blanks))
 
     def states(self, tokens: TokenIds, present: Present, blanks: Present) -> Float[Tensor, "N J"]:
-        """Return the vector at every blank that is multiplied with the embeddings."""
+        """Return the vector of each blank, which `logits` multiplies with the embeddings."""
         raise NotImplementedError
 
     def logits(self, states: Float[Tensor, "N J"]) -> Float[Tensor, "N V"]:
@@ -104,21 +105,21 @@ class ClozeModel(nn.Module):
 
 
 def check_blanks(tokens: Tensor, present: Tensor, blanks: Tensor, limit: int | None = None) -> None:
-    """Raise an error unless all have the same shape and no row is too long."""
+    """Raise an error unless all tensors have the same shape and at most `limit` words per row."""
     check_rows("tokens", tokens, limit)
     check_shape("present", present, *tokens.shape)
     check_shape("blanks", blanks, *tokens.shape)
 
 
 def add_end_tokens(tokens: TokenIds, present: Present, end: int) -> Int[Tensor, "B time"]:
-    """Return rows with `end` before the first word, after the last, and at all padding."""
+    """Return the rows with `end` before the first word, after the last, and as padding."""
     return F.pad(tokens.masked_fill(~present, end), (1, 1), value=end)
 
 
-def init_lecun_normal(table: nn.Embedding, projections: Iterable[nn.Linear], seed: int) -> None:
-    """Draw weights with std 1/√(fan in); smaller ones delay learning by hundreds of steps."""
+def init_lecun_normal(embedding: nn.Embedding, projections: Iterable[nn.Linear], seed: int) -> None:
+    """Draw weights with std 1/√(fan in): smaller weights delay learning by hundreds of steps."""
     generator = torch.Generator().manual_seed(seed)
-    for weight in (table.weight, *(projection.weight for projection in projections)):
+    for weight in (embedding.weight, *(projection.weight for projection in projections)):
         nn.init.normal_(weight, std=weight.shape[1] ** -0.5, generator=generator)
 
 
@@ -168,7 +169,7 @@ class MaskedLM(ClozeModel):
         check_blanks(tokens, present, blanks, None if limit is None else limit - END_TOKENS)
         masked = add_end_tokens(tokens.masked_fill(blanks, self.mask), present, self.end)
         embedded: Tensor = self.dropout(self.embedding(masked))
-        # Padding is on the right: two more elements in front make room for both end tokens.
+        # Padding is on the right, so the mask of the longer rows has two more true elements.
         states: Tensor = self.backbone(embedded, F.pad(present, (END_TOKENS, 0), value=True))
         projected: Tensor = self.out(self.dropout(states[:, 1:-1][blanks]))
         return projected

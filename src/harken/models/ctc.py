@@ -1,13 +1,14 @@
 """Connectionist temporal classification (CTC).
 
-    P(text) = sum over paths of  product over t of  softmax(W h_t + b)[path_t]
+    P(text) = sum over paths of this text of  product over t of  softmax(W h_t + b)[path_t]
 
-A path has a symbol or the blank at every frame. Its text is the path with repeated symbols merged
-and blanks removed. So n symbols need n frames, and one more between equal neighbors.
+A path has one of the V tokens at every frame. Its text is the path with repeated tokens merged and
+blanks removed; the blank is a token that no text contains, such as padding. A text needs a frame
+per token, and one more between two equal tokens.
 
-The blank is one of the V symbols, such as padding, that no text contains. Padding of frames and
-targets is on the right. The loss overwrites the logits with their gradient, like cross_entropy_:
-PyTorch's holds four tensors of their size.
+Frames and targets are padded on the right. To save memory, the loss overwrites the logits with
+their gradient, like `cross_entropy_`, and calls `F.ctc_loss`, which holds four tensors of the size
+of its input, for a few rows at a time.
 """
 
 from typing import Any
@@ -27,17 +28,16 @@ TargetPresent = Bool[Tensor, "B text"]
 
 
 class CTC(nn.Module):
-    """States B T J -> log-probabilities B T V."""
+    """CTC head: states B T J -> log-probabilities B T V."""
 
-    def __init__(self, width: int, symbols: int, *, blank: int, seed: int) -> None:
+    def __init__(self, width: int, vocabulary: int, *, blank: int, seed: int) -> None:
         super().__init__()
-        assert 0 <= blank < symbols, f"expected a blank below {symbols}, got {blank}"
+        assert 0 <= blank < vocabulary, f"blank: expected 0 to {vocabulary - 1}, got {blank}"
         self.blank = blank
-        self.ctc_head = OutputLinear(width, symbols)
+        self.ctc_head = OutputLinear(width, vocabulary)
         initialize(self, 1, seed)
 
     def forward(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
-        """Return log-probabilities, for search."""
         return self.logits(states).log_softmax(dim=-1)
 
     def logits(self, states: Float[Tensor, "B T J"]) -> Float[Tensor, "B T V"]:
@@ -46,8 +46,10 @@ class CTC(nn.Module):
         return logits.float() if logits.dtype.itemsize < 4 else logits
 
 
-def fits(present: Present, targets: Targets, target_present: TargetPresent) -> Bool[Tensor, "B"]:
-    """Return which rows have enough frames for their target."""
+def has_enough_frames(
+    present: Present, targets: Targets, target_present: TargetPresent
+) -> Bool[Tensor, "B"]:
+    """Return for each row whether a path of its target exists."""
     repeated = (targets[:, 1:] == targets[:, :-1]) & target_present[:, 1:]
     return target_present.sum(dim=1) + repeated.sum(dim=1) <= present.sum(dim=1)
 
@@ -60,9 +62,9 @@ def ctc_loss(
     *,
     blank: int,
 ) -> Float[Tensor, ""]:
-    """Return the sum of -log P of the targets of all rows that `fits`; `logits` are overwritten."""
+    """Return -log P of the targets, summed over rows with enough frames; overwrites `logits`."""
     assert not ((targets == blank) & target_present).any(), "targets must not contain the blank"
-    rows = fits(present, targets, target_present)
+    rows = has_enough_frames(present, targets, target_present)
     if not rows.all():
         logits, present, targets, target_present = (
             tensor[rows] for tensor in (logits, present, targets, target_present)
@@ -74,34 +76,39 @@ def ctc_loss(
     return losses.sum()
 
 
-CTC_ELEMENTS = 1 << 20  # logits that are processed at a time on a CPU: some megabytes
+CTC_ELEMENTS = 1 << 20  # logits per chunk on a CPU, 4 MB in float32
 
 
 class _CTCLoss(torch.autograd.Function):
-    """Computes the losses of some rows at a time, together with their gradient."""
+    """Compute losses and gradients in the forward pass, a chunk of rows at a time."""
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, targets: Tensor, frames: Tensor, symbols: Tensor, blank: int
+        ctx: Any,
+        logits: Tensor,
+        targets: Tensor,
+        input_lengths: Tensor,
+        target_lengths: Tensor,
+        blank: int,
     ) -> Any:
         needs_grad, losses = ctx.needs_input_grad[0], []
         elements = CTC_ELEMENTS if logits.device.type == "cpu" else GPU_ELEMENTS
-        count = max(1, elements // max(1, logits[0].numel()))
-        for start in range(0, len(logits), count):
-            rows = slice(start, start + count)
+        chunk = max(1, elements // max(1, logits[0].numel()))
+        for start in range(0, len(logits), chunk):
+            rows = slice(start, start + chunk)
             log_probs = logits[rows].log_softmax(dim=-1).requires_grad_(needs_grad)
             with torch.set_grad_enabled(needs_grad):
                 loss = F.ctc_loss(
                     log_probs.transpose(0, 1),
                     targets[rows],
-                    input_lengths=frames[rows],
-                    target_lengths=symbols[rows],
+                    input_lengths=input_lengths[rows],
+                    target_lengths=target_lengths[rows],
                     blank=blank,
                     reduction="none",
                 )
             losses.append(loss.detach())
             if needs_grad:
-                # It sums to zero over each frame, so it is also the gradient of the logits.
+                # The gradient sums to zero over tokens, so it is also the gradient of the logits.
                 (logits[rows],) = torch.autograd.grad(loss, log_probs, torch.ones_like(loss))
         save_in_place(ctx, logits)
         return torch.cat(losses), logits

@@ -1,7 +1,7 @@
-"""Encoders: B T J -> B T H. Every token sees the whole input, except in a unidirectional RNN.
+"""Encoders: B T J -> B T H, a state for every token.
 
     tanh, gru, lstm     recurrent, unidirectional or bidirectional
-    stride2, gated      convolutions
+    stride2, gated      convolutions, whose kernels limit the context of a token
     transformer         attention
     conformer           attention and convolutions
 
@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from harken.attention.compatibility import check_choices
+from harken.attention.compatibility import check_compatibility
 from harken.attention.context import attention_context, build_position
 from harken.attention.masks import padding_mask
 from harken.attention.multihead import AttentionContext, MultiHeadConfig
@@ -39,7 +39,7 @@ class TransformerEncoderConfig:
 
     kind: Literal["transformer"] = "transformer"
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
-    max_length: int = bounded(128, at_least=1)  # longest input, in tokens
+    max_length: int = bounded(128, at_least=1)  # maximum number of input positions
     attention: MultiHeadConfig = MultiHeadConfig()  # self-attention
     position: PositionConfig = LearnedConfig()  # positional encoding
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
@@ -60,15 +60,15 @@ EncoderConfig = (
 def check_encoder(config: EncoderConfig, width: int) -> None:
     """Raise an error if the encoder cannot be built for inputs of this width."""
     if isinstance(config, TransformerEncoderConfig | ConformerEncoderConfig):
-        check_choices(config.attention, config.position, width, config.max_length)
+        check_compatibility(config.attention, config.position, width, config.max_length)
     elif isinstance(config, GatedConvolutionConfig) and config.causal:
-        raise ValueError("an encoder is bidirectional; set causal = false")
+        raise ValueError("encoder.causal: expected false in an encoder, got true")
     elif isinstance(config, RecurrentConfig):
-        config.hidden_width(width)  # raises an error if it is not possible
+        config.hidden_width(width)  # raises an error for an odd width
 
 
 def build_encoder(config: EncoderConfig, width: int) -> "Encoder":
-    """Return the encoder of a config, for inputs of this width."""
+    """Build an encoder for inputs of this width."""
     if isinstance(config, TransformerEncoderConfig):
         return TransformerEncoder(config, width)
     if isinstance(config, ConformerEncoderConfig):
@@ -82,7 +82,7 @@ Inputs = Float[Tensor, "B T J"]
 
 
 class AttentionEncoder(nn.Module):
-    """Positions and dropout of the inputs: the base of encoders with attention."""
+    """Base class of encoders with attention; `embed` adds positions to the inputs."""
 
     def __init__(
         self, config: TransformerEncoderConfig | ConformerEncoderConfig, width: int
@@ -98,7 +98,7 @@ class AttentionEncoder(nn.Module):
     def embed(
         self, inputs: Inputs, positions: Int[Tensor, "#B T"], present: Present | None
     ) -> tuple[Float[Tensor, "B T H"], AttentionContext]:
-        """Return the inputs of the first block, and the context of all blocks."""
+        """Return the input of the first block, and the attention context of all blocks."""
         context = attention_context(self.position, padding_mask(present), positions, positions)
         embedded = self.position.embed(inputs, positions[..., None])
         return self.dropout(self.norm(embedded)), context
@@ -138,7 +138,7 @@ class ConformerEncoder(AttentionEncoder):
 
 
 class RNNEncoder(nn.Module):
-    """An RNN; the states of both directions are concatenated."""
+    """An RNN; a bidirectional one concatenates the states of both directions."""
 
     max_length: int | None = None
 
@@ -183,7 +183,7 @@ class TextEncoderConfig(TransformerEncoderConfig):
 
 
 class TextEncoder(nn.Module):
-    """Tokens B T -> states B T J."""
+    """Embeddings and a Transformer encoder: tokens B T -> states B T H."""
 
     def __init__(self, config: TextEncoderConfig, vocabulary: int, seed: int) -> None:
         super().__init__()
@@ -197,11 +197,11 @@ class TextEncoder(nn.Module):
 
     def forward(
         self, tokens: TokenIds, *, present: Present | None = None, segments: TokenIds | None = None
-    ) -> Float[Tensor, "B T J"]:
+    ) -> Float[Tensor, "B T H"]:
         """Return the states; without `segments` every token is in segment 0."""
         check_rows("tokens", tokens, self.max_length)
         if segments is not None and self.segment is None:
-            raise ValueError("segments: the model was built without segments")
+            raise ValueError("segments: the model was built without segment embeddings")
         if present is not None:
             check_shape("present", present, *tokens.shape)
         embedded: Tensor = self.embedding(tokens)

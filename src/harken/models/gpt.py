@@ -1,30 +1,31 @@
 """GPT, a causal language model: tokens -> logits of the next token.
 
-    B T  --embed-->  B T J  --L blocks, t <= i-->  B T J  --lm_head-->  B T V
+    B T  --embed-->  B T J  --L causal blocks-->  B T J  --lm_head-->  B T V
 
-Logits are expensive for a large vocabulary, so a loss computes them only where `at` is true.
+Logits of a large vocabulary are expensive, so losses compute them only where `at` is true.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from harken.attention.compatibility import check_choices
-from harken.attention.context import attention_context, build_position
-from harken.attention.masks import CAUSAL, Mask, MaskKind, build_mask, padding_mask
-from harken.attention.multihead import AttentionContext, MultiHeadConfig
-from harken.attention.positions import LearnedConfig, Position, PositionConfig, model_width
+from harken.attention.compatibility import check_compatibility
+from harken.attention.context import build_position
+from harken.attention.masks import CAUSAL, build_mask
+from harken.attention.multihead import MultiHeadConfig
+from harken.attention.positions import LearnedConfig, PositionConfig, model_width
 from harken.config import MAX_LAYERS, bounded
 from harken.design.install import InitHeadConfig, init_heads, stack_sites
 from harken.layers.dropout import Dropout
 from harken.layers.embedding import OutputLinear, TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.layers.transformer import Stack, StackState
+from harken.layers.transformer import Stack
+from harken.models.causal import CausalState, CausalTransformer, first_positions
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows
 
@@ -36,10 +37,10 @@ class GPTConfig:
     kind: Literal["gpt"] = "gpt"
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
     width: int = bounded(256, at_least=1)  # width J of the embeddings
-    max_length: int = bounded(128, at_least=8)  # longest input, in tokens
+    max_length: int = bounded(128, at_least=8)  # maximum tokens of prompt and output together
     attention: MultiHeadConfig = MultiHeadConfig()  # self-attention
     position: PositionConfig = LearnedConfig()  # positional encoding
-    mask: Literal["causal", "strictly_causal"] = "causal"  # attend to keys t <= i, or t < i
+    mask: Literal["causal", "strictly_causal"] = "causal"  # query i attends to t <= i, or t < i
     window: int | None = bounded(None, at_least=1)  # largest visible distance, in tokens
     feedforward: FeedForwardConfig = FeedForwardConfig()  # feed-forward layer of each block
     norm: NormConfig = NormConfig()  # normalization layers
@@ -48,73 +49,19 @@ class GPTConfig:
     init_heads: tuple[InitHeadConfig, ...] = ()  # heads with designed initial weights
 
     def __post_init__(self) -> None:
-        check_choices(self.attention, self.position, self.width, self.max_length)
+        check_compatibility(self.attention, self.position, self.width, self.max_length)
         if self.tie_embeddings and model_width(self.position, self.width) != self.width:
             raise ValueError(
-                "position.place 'concat' doubles the width of the states, so they do not fit the "
-                "embeddings; set tie_embeddings = false, or position.place = 'add'"
+                "position.combine 'concat' doubles the width of the states, so they do not fit the "
+                "embeddings; set tie_embeddings = false, or position.combine = 'add'"
             )
 
     def build(self, vocabulary: int, seed: int) -> "GPT":
         return GPT(self, vocabulary, seed)
 
 
-class CausalState(NamedTuple):
-    """Cached keys and values; rows may have different lengths. A decoder also has a memory."""
-
-    layers: StackState
-    positions: Int[Tensor, "B S"]
-    present: Bool[Tensor, "B S"]
-    memory: StackState = ()
-    memory_present: Bool[Tensor, "B M"] | None = None
-
-
-class CausalTransformer(nn.Module):
-    """Token embeddings and causal blocks: the base of `GPT` and of `TransformerDecoder`."""
-
-    embedding: TokenEmbedding
-    position: Position
-    dropout: Dropout
-    stack: Stack
-    mask_kind: MaskKind = "causal"
-    window: int | None = None
-
-    def step(
-        self, tokens: TokenIds, present: Present, state: CausalState
-    ) -> tuple[Float[Tensor, "B T J"], CausalState]:
-        """Return the states of new tokens; those that are not `present` are padding."""
-        start = state.present.sum(dim=1, keepdim=True)
-        positions = (start + present.cumsum(dim=1) - 1).clamp(min=0)
-        keys = torch.cat((state.positions, positions), dim=1)
-        present = torch.cat((state.present, present), dim=1)
-        mask = build_mask(self.mask_kind, positions, keys, window=self.window, present=present)
-        states, layers = self.run(tokens, positions, keys, mask, state)
-        return states, state._replace(layers=layers, positions=keys, present=present)
-
-    def run(
-        self,
-        tokens: TokenIds,
-        positions: Int[Tensor, "#B T"],
-        key_positions: Int[Tensor, "#B S"],
-        mask: Mask,
-        state: CausalState | None = None,
-    ) -> tuple[Float[Tensor, "B T J"], StackState]:
-        """Return the last layer's states, and the keys and values of all layers."""
-        context = attention_context(self.position, mask, positions, key_positions)
-        embedded = self.dropout(self.position.embed(self.embedding(tokens), positions[..., None]))
-        if state is None or state.memory_present is None:
-            states, layers = self.stack(embedded, context, state.layers if state else ())
-            return states, layers
-        # Positions of tokens and memory are unrelated: no rotation, no bias.
-        indices = torch.arange(state.memory_present.shape[1], device=tokens.device)[None]
-        mask = padding_mask(state.memory_present)
-        cross = AttentionContext(mask=mask, query_positions=positions, key_positions=indices)
-        states, layers = self.stack(embedded, context, state.layers, state.memory, cross)
-        return states, layers
-
-
 class LanguageModel(nn.Module):
-    """Base of causal language models, which differ in `states`, `init_state` and `step`."""
+    """Base class of language models. Subclasses add `states`, `init_state` and `step`."""
 
     lm_head: OutputLinear
     states: Callable[..., Float[Tensor, "B T J"]]
@@ -132,7 +79,6 @@ class LanguageModel(nn.Module):
         return self.logits(states if at is None else states[at])
 
     def logits(self, states: Float[Tensor, "*B J"]) -> Float[Tensor, "*B V"]:
-        """Return the logits of the next token after each state."""
         return cast(Tensor, self.lm_head(states))
 
 
@@ -162,9 +108,9 @@ class GPT(LanguageModel, CausalTransformer):
         positions: TokenIds | None = None,
         documents: TokenIds | None = None,
     ) -> Float[Tensor, "B T J"]:
-        """Return the last layer's states; in a packed row `documents` separates the texts."""
+        """Return the last layer's states; `documents` separates the texts of a packed row."""
         if (positions is None) != (documents is None):
-            raise ValueError("a packed row needs both positions and documents")
+            raise ValueError("positions, documents: a packed row needs both")
         check_rows("tokens", tokens, self.max_length if positions is None else None)
         if positions is None:
             positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
@@ -175,6 +121,5 @@ class GPT(LanguageModel, CausalTransformer):
         return self.run(tokens, positions, positions, mask)[0]
 
     def init_state(self, batch: int, device: torch.device) -> CausalState:
-        """Return the state before any token."""
-        empty = torch.zeros(batch, 0, dtype=torch.long, device=device)
-        return CausalState((), empty, empty.bool())
+        """Return the state before the first token."""
+        return CausalState((), *first_positions(device))

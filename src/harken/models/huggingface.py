@@ -1,12 +1,13 @@
 """Load a Hugging Face folder into Harken's modules, with equal outputs.
 
-    config.json         -> GPTConfig or TextEncoderConfig (bert, gpt2 and llama only)
-    model.safetensors   -> renamed, split and transposed weights (or the shards of an index)
+    config.json                      -> GPTConfig or TextEncoderConfig (bert, gpt2 and llama only)
+    model.safetensors, or its shards -> renamed, split and transposed weights
 
-Loading is strict. An unknown setting could change the outputs, so it is refused unless it is off.
-Every weight of the model must be in the file in its shape, and every tensor of the file must be
-used or be a known extra. No pickle and no code of a config is run. Sizes are compared with the file
-before a model is built. Tokenizers, heads of BERT and dropout are not loaded.
+Loading is strict. An unknown setting could change the outputs, so it is rejected unless it is null,
+false or empty. Every weight of the model must be in the file with its shape, and all other tensors
+of the file must be known to be irrelevant. Pickle files and code from a config are never run. Sizes
+are checked before the model is built. Tokenizers, dropout rates, and the pooler and pretraining
+heads of BERT are not loaded.
 """
 
 import re
@@ -32,12 +33,12 @@ from harken.models.huggingface_files import (
     RESTORE,
     Settings,
     StoredTensor,
-    read_object,
+    read_json_object,
     rotary_base,
     stored_tensors,
 )
 
-FLOATS = ("F64", "F32", "F16", "BF16")
+FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 ACTIVATIONS: dict[str, Any] = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -48,98 +49,102 @@ ACTIVATIONS: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedModel:
-    """A model with its weights, and its source."""
+    """A model with its weights, and what was loaded."""
 
     model: GPT | TextEncoder
     model_type: str
     config: GPTConfig | TextEncoderConfig
     vocabulary: int
-    used: tuple[str, ...]  # tensors of the file that are weights of the model
-    unused: tuple[str, ...]  # known extras
+    used: tuple[str, ...]  # tensors of the file that were loaded
+    unused: tuple[str, ...]  # tensors of the file that were ignored
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSource:
-    """A tensor of the file and its conversion to a weight."""
+    """The tensor of the file that contains a weight, and how to convert it."""
 
     name: str
     shape: tuple[int, ...]  # as stored
     transposed: bool  # stored as (in, out)
-    third: int | None  # index among three weights that are fused along the last axis
+    fused_index: int | None  # which third of the last axis, if three weights are fused along it
 
     def convert(self, stored: Tensor) -> Tensor:
-        part = stored if self.third is None else stored.chunk(3, dim=-1)[self.third]
-        return part.t() if self.transposed else part
+        weight = stored if self.fused_index is None else stored.chunk(3, dim=-1)[self.fused_index]
+        return weight.t() if self.transposed else weight
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
-    """A model type. `names` maps modules of Harken, in layer #, to those of the file."""
+    """A model type of Hugging Face. In `names`, # stands for the layer index."""
 
     read_config: Callable[[Settings], GPTConfig | TextEncoderConfig]
-    names: Mapping[str, str]  # three modules with the same name are fused along the last axis
+    names: Mapping[str, str]  # Harken's module -> the file's; three modules with one name are fused
     prefix: str  # optional prefix of the names in the file
-    extras: str  # regular expression of tensors that are not loaded
-    conv1d: bool = False  # projections are stored as (in, out)
+    ignored: str  # regular expression of tensors to ignore
+    conv1d: bool = False  # whether projections are stored as (in, out), as in GPT-2
 
     def sources(
         self, config: GPTConfig | TextEncoderConfig, vocabulary: int
     ) -> Iterator[tuple[str, WeightSource]]:
-        """Yield each weight's name and source, lazily, since the number of layers may be wrong."""
+        """Yield each weight's name and source; lazily, since `layers` may be wrong and huge."""
         with torch.device("meta"):
             template = replace(config, layers=1).build(vocabulary, seed=0).state_dict()
         if isinstance(config, GPTConfig) and config.tie_embeddings:
             del template["lm_head.weight"]
         for layer in range(config.layers):
             for name, weight in template.items():
-                module, _, part = name.replace("blocks.0.", "blocks.#.").rpartition(".")
+                module, _, parameter = name.replace("blocks.0.", "blocks.#.").rpartition(".")
                 if layer > 0 and "#" not in module:
                     continue
-                theirs, shape = self.names[module.removeprefix("backbone.")], tuple(weight.shape)
-                fused = [ours for ours, other in self.names.items() if other == theirs]
-                third = fused.index(module) if len(fused) == 3 else None
+                file_module = self.names[module.removeprefix("backbone.")]
+                fused = [key for key, value in self.names.items() if value == file_module]
+                fused_index = fused.index(module) if len(fused) == 3 else None
+                # In GPT-2, matrices of blocks are transposed, embeddings are not. Vectors do not
+                # change when transposed.
                 transposed = self.conv1d and "#" in module
-                shape = shape[::-1] if transposed else shape
-                shape = shape if third is None else (*shape[:-1], 3 * shape[-1])
-                ours, source = (
-                    f"{name}.{part}".replace("#", str(layer)) for name in (module, theirs)
+                shape = tuple(weight.shape)[::-1] if transposed else tuple(weight.shape)
+                shape = shape if fused_index is None else (*shape[:-1], 3 * shape[-1])
+                weight_name, stored_name = (
+                    f"{path}.{parameter}".replace("#", str(layer)) for path in (module, file_module)
                 )
-                yield ours, WeightSource(source, shape, transposed, third)
+                yield weight_name, WeightSource(stored_name, shape, transposed, fused_index)
 
 
 def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> LoadedModel:
-    """Load the model of a folder, converted to `dtype`."""
-    settings = Settings(folder / CONFIG, read_object(folder / CONFIG, MAX_CONFIG_BYTES))
+    """Load a model from a folder and convert its weights to `dtype`."""
+    settings = Settings(folder / CONFIG, read_json_object(folder / CONFIG, MAX_CONFIG_BYTES))
     model_type = settings.text("model_type", "")
     if model_type not in ARCHITECTURES:
         raise UserError(
             f"{settings.path}: unknown model_type "
             f"(expected one of {', '.join(ARCHITECTURES)}, got {model_type!r})",
-            fix="Harken loads only these types; convert the model to one of them",
+            fix="choose a model of one of these types",
         )
     architecture, vocabulary = ARCHITECTURES[model_type], settings.size("vocab_size")
     stored: dict[str, StoredTensor] = {}
     sources: dict[str, WeightSource] = {}
     try:
         config = architecture.read_config(settings)
-        settings.refuse_unknown()
-        stored = _by_name(stored_tensors(folder), architecture.prefix)
+        settings.reject_unknown()
+        stored = _index_by_name(stored_tensors(folder), architecture.prefix)
         for name, source in architecture.sources(config, vocabulary):
-            _check(source, stored, folder)
+            _check_stored(source, stored, folder)
             sources[name] = source
-    except (ValueError, RuntimeError) as error:  # heads that do not divide a width, or a huge width
-        raise UserError(f"{settings.path}: sizes do not fit ({error})", fix=RESTORE) from None
+    except (ValueError, RuntimeError) as error:  # such as a width not divisible by the heads
+        raise UserError(
+            f"{settings.path}: a model of these sizes cannot be built ({error})", fix=RESTORE
+        ) from None
     used = {source.name for source in sources.values()}
     unused = sorted(stored.keys() - used)
     for name in unused:
-        if not re.fullmatch(architecture.extras, name):
+        if not re.fullmatch(architecture.ignored, name):
             raise UserError(
-                f"{stored[name].path}: Harken's {model_type} has no place for the tensor "
-                f"{stored[name].name!r} (expected only weights of the model in {CONFIG})",
-                fix=f"save the bare model without heads or adapters, or restore its {CONFIG}",
+                f"{stored[name].path}: unexpected tensor {stored[name].name!r} (expected only "
+                f"weights of the {model_type} model in {CONFIG})",
+                fix=f"save the model without task heads and adapters, or restore its {CONFIG}",
             )
     return LoadedModel(
-        model=_build(config, vocabulary, sources, stored, dtype),
+        model=_build_model(config, vocabulary, sources, stored, dtype),
         model_type=model_type,
         config=config,
         vocabulary=vocabulary,
@@ -148,41 +153,41 @@ def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> LoadedMo
     )
 
 
-def _by_name(stored: list[StoredTensor], prefix: str) -> dict[str, StoredTensor]:
-    """Return the tensors by name, without the prefix and with the current names of norms."""
+def _index_by_name(stored: list[StoredTensor], prefix: str) -> dict[str, StoredTensor]:
+    """Index the tensors by name: without the prefix, and old parameter names replaced."""
     named: dict[str, StoredTensor] = {}
     for tensor in stored:
         name = tensor.name.removeprefix(prefix)
-        # The first BERT checkpoints have these names.
-        name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+        name = name.replace("LayerNorm.gamma", "LayerNorm.weight")  # the first BERT checkpoints
         name = name.replace("LayerNorm.beta", "LayerNorm.bias")
         if name in named:
             raise UserError(
-                f"{tensor.path}: {named[name].name!r} and {tensor.name!r} are the same weight",
-                fix="save the model again",
+                f"{tensor.path}: {named[name].name!r} and {tensor.name!r} are two names of one "
+                "parameter (expected one of them)",
+                fix="load the model with transformers and save it with save_pretrained",
             )
         named[name] = tensor
     return named
 
 
-def _check(source: WeightSource, stored: Mapping[str, StoredTensor], folder: Path) -> None:
-    """Raise an error unless the source is stored in its shape, as floating-point numbers."""
+def _check_stored(source: WeightSource, stored: Mapping[str, StoredTensor], folder: Path) -> None:
+    """Raise an error unless the tensor is in the file, with its shape and a float dtype."""
     tensor = stored.get(source.name)
     if tensor is None:
         raise UserError(
-            f"{folder}: there is no tensor {source.name!r} of shape {list(source.shape)}",
+            f"{folder}: no tensor {source.name!r} (expected shape {list(source.shape)})",
             fix=f"download the weights that belong to this {CONFIG}",
         )
-    if tensor.shape != source.shape or tensor.dtype not in FLOATS:
+    if tensor.shape != source.shape or tensor.dtype not in FLOAT_DTYPES:
         raise UserError(
             f"{tensor.path}: {tensor.name!r} has the wrong shape or type (expected "
-            f"{list(source.shape)} in {', '.join(FLOATS)}, got {list(tensor.shape)} in "
+            f"{list(source.shape)} in {', '.join(FLOAT_DTYPES)}, got {list(tensor.shape)} in "
             f"{tensor.dtype})",
             fix=f"use the weights that belong to this {CONFIG}, not quantized",
         )
 
 
-def _build(
+def _build_model(
     config: GPTConfig | TextEncoderConfig,
     vocabulary: int,
     sources: Mapping[str, WeightSource],
@@ -204,20 +209,20 @@ def _build(
     embedding, head = weights["embedding.weight"], stored.get("lm_head.weight")
     if head is not None and not torch.equal(head.read().to(dtype), embedding):
         raise UserError(
-            f"{head.path}: {head.name!r} differs from the embeddings, but {CONFIG} sets "
+            f"{head.path}: {head.name!r} differs from the token embeddings, but {CONFIG} sets "
             "tie_word_embeddings",
-            fix="set tie_word_embeddings to false if the model was trained so",
+            fix="set tie_word_embeddings to false if the model has separate embeddings",
         )
     model.load_state_dict(weights | {"lm_head.weight": embedding}, assign=True)
     model.lm_head.weight = model.embedding.weight
     return model
 
 
-def _bert(settings: Settings) -> TextEncoderConfig:
-    settings.only("position_embedding_type", "absolute")
-    settings.only("is_decoder", False)
-    settings.only("add_cross_attention", False)
-    settings.flag("tie_word_embeddings", True)  # of a head that is not loaded
+def _read_bert_config(settings: Settings) -> TextEncoderConfig:
+    settings.require("position_embedding_type", "absolute")
+    settings.require("is_decoder", False)
+    settings.require("add_cross_attention", False)
+    settings.flag("tie_word_embeddings", True)  # affects only heads, which are not loaded
     return TextEncoderConfig(
         layers=settings.size("num_hidden_layers"),
         width=settings.size("hidden_size"),
@@ -234,10 +239,10 @@ def _bert(settings: Settings) -> TextEncoderConfig:
     )
 
 
-def _gpt2(settings: Settings) -> GPTConfig:
-    settings.only("scale_attn_weights", True)
-    settings.only("scale_attn_by_inverse_layer_idx", False)
-    settings.only("add_cross_attention", False)
+def _read_gpt2_config(settings: Settings) -> GPTConfig:
+    settings.require("scale_attn_weights", True)
+    settings.require("scale_attn_by_inverse_layer_idx", False)
+    settings.require("add_cross_attention", False)
     width = settings.size("n_embd")
     return GPTConfig(
         layers=settings.size("n_layer"),
@@ -254,10 +259,10 @@ def _gpt2(settings: Settings) -> GPTConfig:
     )
 
 
-def _llama(settings: Settings) -> GPTConfig:
-    settings.choice("hidden_act", {"silu": 0, "swish": 0}, "silu")
+def _read_llama_config(settings: Settings) -> GPTConfig:
+    settings.choice("hidden_act", {"silu": "silu", "swish": "silu"}, "silu")  # reject others
     width, heads = settings.size("hidden_size"), settings.size("num_attention_heads")
-    head_width = settings.size("head_dim", max(1, width // heads))
+    head_dim = settings.size("head_dim", max(1, width // heads))
     return GPTConfig(
         layers=settings.size("num_hidden_layers"),
         width=width,
@@ -265,8 +270,8 @@ def _llama(settings: Settings) -> GPTConfig:
         attention=MultiHeadConfig(
             heads=heads,
             kv_heads=settings.size("num_key_value_heads", heads),
-            head_width=head_width,
-            key_width=head_width,
+            head_width=head_dim,
+            key_width=head_dim,
             bias=settings.flag("attention_bias", False),
         ),
         position=RotaryConfig(base=rotary_base(settings)),
@@ -282,7 +287,7 @@ def _llama(settings: Settings) -> GPTConfig:
 
 ARCHITECTURES = {
     "bert": Architecture(
-        read_config=_bert,
+        read_config=_read_bert_config,
         names={
             "embedding": "embeddings.word_embeddings",
             "segment": "embeddings.token_type_embeddings",
@@ -298,10 +303,10 @@ ARCHITECTURES = {
             "stack.blocks.#.feedforward_norm": "encoder.layer.#.output.LayerNorm",
         },
         prefix="bert.",
-        extras=r"pooler\..*|cls\..*|embeddings\.position_ids",
+        ignored=r"pooler\..*|cls\..*|embeddings\.position_ids",
     ),
     "gpt2": Architecture(
-        read_config=_gpt2,
+        read_config=_read_gpt2_config,
         names={
             "embedding": "wte",
             "position.tables.0": "wpe",
@@ -317,11 +322,11 @@ ARCHITECTURES = {
             "lm_head": "lm_head",
         },
         prefix="transformer.",
-        extras=r"h\.\d+\.attn\.(masked_)?bias|lm_head\.weight",
+        ignored=r"h\.\d+\.attn\.(masked_)?bias|lm_head\.weight",
         conv1d=True,
     ),
     "llama": Architecture(
-        read_config=_llama,
+        read_config=_read_llama_config,
         names={
             "embedding": "embed_tokens",
             "stack.blocks.#.attention_norm": "layers.#.input_layernorm",
@@ -338,6 +343,6 @@ ARCHITECTURES = {
             "lm_head": "lm_head",
         },
         prefix="model.",
-        extras=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq|lm_head\.weight",
+        ignored=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq|lm_head\.weight",
     ),
 }

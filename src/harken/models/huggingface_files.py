@@ -1,7 +1,7 @@
-"""The files of a Hugging Face folder: settings, and the headers of the weights.
+"""Read the files of a Hugging Face folder: config.json, and the headers of the weights.
 
-`Settings` records which keys are read. Any other key could change the outputs, so it is refused
-unless it is off or known not to matter. `huggingface.py` interprets settings and names.
+`Settings` records which keys are read. Any other key could change the outputs, so it is rejected
+unless it is disabled or known to be irrelevant. `huggingface.py` interprets settings and names.
 """
 
 import json
@@ -24,8 +24,8 @@ MAX_INDEX_BYTES = 2**24
 MAX_SIZE = 2**31 - 1
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 RESTORE = "restore config.json from the source of the model"
-PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
-VALID: dict[str, Callable[[Any], bool]] = {
+PICKLE_PATTERNS = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+VALIDATORS: dict[str, Callable[[Any], bool]] = {
     "a string": lambda value: isinstance(value, str),
     "true or false": lambda value: isinstance(value, bool),
     "a whole number above 0": lambda value: type(value) is int and 0 < value <= MAX_SIZE,
@@ -33,8 +33,8 @@ VALID: dict[str, Callable[[Any], bool]] = {
 }
 T = TypeVar("T")
 
-# Settings that do not change the outputs: notes, training, generation, heads that are not loaded.
-INERT = re.compile(
+# Settings that do not change the outputs: metadata, training, generation, task heads (not loaded).
+IGNORED_SETTINGS = re.compile(
     r"_.*|transformers.*|architectures|name_or_path|(torch_)?dtype|use_bfloat16|torchscript"
     r"|finetuning_task|task_specific_params|problem_type|tokenizer_class|prefix|directionality"
     r"|id2label|label2id|num_labels|summary_\w+|pooler_\w+|use_cache"
@@ -46,28 +46,27 @@ INERT = re.compile(
 )
 
 
-def _brief(value: object) -> str:
-    """Return a short text for a value of any length and depth."""
+def _shorten(value: object) -> str:
     return reprlib.repr(value)[:80]
 
 
 class Settings:
-    """A JSON object that records which keys are read."""
+    """The settings of a config file; records which keys are read."""
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
         self.path, self.values = path, values
-        self.known: set[str] = set()
+        self.read_keys: set[str] = set()
 
     def get(self, key: str, expected: str, default: Any) -> Any:
-        """Return a value of a type in `VALID`, or the default if it is absent or null."""
-        self.known.add(key)
+        """Return a value that `VALIDATORS` accepts, or the default if it is absent or null."""
+        self.read_keys.add(key)
         value = self.values.get(key)
         if value is None and default is not None:
             return default
-        if not VALID[expected](value):
+        if not VALIDATORS[expected](value):
             raise UserError(
                 f"{self.path}: {key!r} has a wrong value (expected {expected}, got "
-                f"{'nothing' if value is None else _brief(value)})",
+                f"{'no value' if value is None else _shorten(value)})",
                 fix=RESTORE,
             )
         return value
@@ -90,32 +89,32 @@ class Settings:
             raise self.unsupported(key, f"one of {', '.join(choices)}")
         return choices[value]
 
-    def only(self, key: str, value: object) -> None:
-        """Raise an error unless a setting is absent or has the only value that Harken supports."""
-        self.known.add(key)
+    def require(self, key: str, value: object) -> None:
+        """Raise an error unless the setting is absent, null or `value`."""
+        self.read_keys.add(key)
         if self.values.get(key) not in (None, value):
             raise self.unsupported(key, json.dumps(value))
 
     def unsupported(self, key: str, expected: str) -> UserError:
         return UserError(
             f"{self.path}: Harken does not support this value of {key!r} "
-            f"(expected {expected}, got {_brief(self.values[key])})",
+            f"(expected {expected}, got {_shorten(self.values[key])})",
             fix="use another model; editing config.json would change its outputs",
         )
 
-    def refuse_unknown(self) -> None:
+    def reject_unknown(self) -> None:
         for key, value in self.values.items():
-            off = value is None or value is False or value == {} or value == []
-            if not (off or key in self.known or INERT.fullmatch(key)):
+            is_disabled = value is None or value is False or value == {} or value == []
+            if not (is_disabled or key in self.read_keys or IGNORED_SETTINGS.fullmatch(key)):
                 raise UserError(
-                    f"{self.path}: unknown setting {key!r} = {_brief(value)}; it could change what "
-                    "the model computes",
-                    fix="remove it from config.json if you are sure that it does not",
+                    f"{self.path}: unknown setting {key!r} = {_shorten(value)} could "
+                    "change the outputs",
+                    fix="remove it from config.json if it does not change the outputs",
                 )
 
 
-def read_object(path: Path, max_bytes: int) -> dict[str, Any]:
-    """Read a JSON object of a Hugging Face folder."""
+def read_json_object(path: Path, max_bytes: int) -> dict[str, Any]:
+    """Return the object in a JSON file of a Hugging Face folder."""
     if not is_file(path):
         raise UserError(
             f"{short_path(path)}: file not found (expected a Hugging Face folder with {CONFIG} and "
@@ -125,7 +124,7 @@ def read_object(path: Path, max_bytes: int) -> dict[str, Any]:
     values = read_json(path, "a JSON object", max_bytes=max_bytes)
     if not isinstance(values, dict):
         raise UserError(
-            f"{short_path(path)}: this is not a JSON object (got {type(values).__name__})",
+            f"{short_path(path)}: expected a JSON object, got {type(values).__name__}",
             fix=f"restore {path.name} from the source of the model",
         )
     return values
@@ -134,21 +133,21 @@ def read_object(path: Path, max_bytes: int) -> dict[str, Any]:
 def rotary_base(settings: Settings) -> float:
     """Return `rope_theta` of a config; raise an error if the rotary angles are scaled."""
     base = settings.number("rope_theta", 10000.0)
-    given = "rope_theta" in settings.values
+    is_given = "rope_theta" in settings.values
     for key in ("rope_scaling", "rope_parameters"):
-        settings.known.add(key)
+        settings.read_keys.add(key)
         options = settings.values.get(key) or {}
         if not isinstance(options, dict):
             raise settings.unsupported(key, "null or an object")
         kind = options.get("rope_type", options.get("type", "default"))
         unknown = options.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
         if kind != "default" or unknown or options.get("partial_rotary_factor", 1.0) != 1.0:
-            raise settings.unsupported(key, "rotary positions that are not scaled")
+            raise settings.unsupported(key, "rotary positions without scaling")
         if "rope_theta" in options:
             nested = Settings(settings.path, options).number("rope_theta", base)
-            if given and nested != base:
-                raise settings.unsupported(key, f"rope_theta {base}, as at the top level")
-            base, given = nested, True
+            if is_given and nested != base:
+                raise settings.unsupported(key, f"rope_theta {base}, as elsewhere in the file")
+            base, is_given = nested, True
     if base <= 1:
         raise UserError(f"{settings.path}: rope_theta must be above 1 (got {base})", fix=RESTORE)
     return base
@@ -156,7 +155,7 @@ def rotary_base(settings: Settings) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor of a file, not read yet."""
+    """A tensor in a file, by its header; `read` loads the values."""
 
     path: Path
     name: str
@@ -164,7 +163,7 @@ class StoredTensor:
     dtype: str
 
     def read(self) -> Tensor:
-        """Read the tensor; damage is a `Failure`, not a traceback."""
+        """Read the tensor; raise `Failure` if the file is damaged."""
         try:
             with safe_open(self.path, framework="pt") as file:
                 tensor: Tensor = file.get_tensor(self.name)
@@ -178,27 +177,27 @@ class StoredTensor:
 
 
 def stored_tensors(folder: Path) -> list[StoredTensor]:
-    """Return names, shapes and types of all tensors; no weight is read."""
+    """List all tensors of a folder from the headers of its files."""
     if is_file(folder / WEIGHTS):
-        return _header(folder / WEIGHTS)
+        return _read_header(folder / WEIGHTS)
     index = folder / INDEX
     if not is_file(index):
-        pickled = sorted(path.name for kind in PICKLED for path in folder.glob(kind))
+        pickled = sorted(path.name for kind in PICKLE_PATTERNS for path in folder.glob(kind))
         if pickled:
             raise UserError(
-                f"{folder / pickled[0]}: pickled weights could run any code (expected {WEIGHTS})",
-                fix="convert to safetensors: load the model with transformers where you trust it, "
-                "and save_pretrained(folder, safe_serialization=True)",
+                f"{folder / pickled[0]}: pickle files can run any code (expected {WEIGHTS})",
+                fix="convert to safetensors: if you trust the file, load it with transformers and "
+                "call save_pretrained(folder, safe_serialization=True)",
             )
         raise UserError(
             f"{folder / WEIGHTS}: file not found (expected the model's weights)",
             fix=f"download {WEIGHTS} or {INDEX} and its shards",
         )
-    shards = read_object(index, MAX_INDEX_BYTES).get("weight_map")
+    shards = read_json_object(index, MAX_INDEX_BYTES).get("weight_map")
     is_map = isinstance(shards, dict) and all(isinstance(name, str) for name in shards.values())
     if not shards or not is_map:
         raise UserError(
-            f"{index}: there is no 'weight_map' from tensors to files",
+            f"{index}: 'weight_map' is missing, empty or not a map from tensors to files",
             fix=f"restore {INDEX} from the source of the model",
         )
     tensors: list[StoredTensor] = []
@@ -208,17 +207,17 @@ def stored_tensors(folder: Path) -> list[StoredTensor]:
                 f"{index}: {shard!r} is not the name of a safetensors file in this folder",
                 fix="download every shard into the folder",
             )
-        tensors += _header(folder / shard)
-    wrong = {(tensor.name, tensor.path.name) for tensor in tensors} ^ set(shards.items())
-    if wrong:
-        name, shard = min(wrong)
+        tensors += _read_header(folder / shard)
+    mismatched = {(tensor.name, tensor.path.name) for tensor in tensors} ^ set(shards.items())
+    if mismatched:
+        name, shard = min(mismatched)
         raise UserError(
-            f"{index}: {name!r} must be both in the index and in {shard} (got one of the two)",
+            f"{index}: {name!r} must be both in the index and in {shard} (got only one of them)",
             fix="download the index and all shards of the same version",
         )
     return tensors
 
 
-def _header(path: Path) -> list[StoredTensor]:
+def _read_header(path: Path) -> list[StoredTensor]:
     header = safetensors_header(path)
     return [StoredTensor(path, name, entry.shape, entry.dtype) for name, entry in header.items()]

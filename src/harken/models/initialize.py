@@ -1,4 +1,8 @@
-"""Initial weights: small and normal; the 2L terms of the residual stream are scaled as in GPT-2."""
+"""Initial weights, as in GPT-2: linear layers and embeddings are normal, and biases are zero.
+
+Projections to the residual stream (`ResidualLinear`) are scaled by 1/√(2 * layers). RNNs and the
+kernels of convolutions have PyTorch's default distributions.
+"""
 
 import math
 
@@ -11,7 +15,7 @@ from harken.attention.scores import INITIAL_STD
 
 
 def initialize(model: nn.Module, layers: int, seed: int) -> None:
-    """Draw every weight from one seeded stream; scores initialize their own parameters."""
+    """Draw all weights from one seeded generator; scores initialize their own parameters."""
     generator = torch.Generator().manual_seed(seed)
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):

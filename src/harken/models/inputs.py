@@ -1,6 +1,6 @@
-"""Checks of the tensors that are passed to models, and the selection of rows from states.
+"""Check the shapes of model inputs, and select rows of decoder states.
 
-Only shapes are checked, so the checks cost nothing on a GPU and work under `torch.compile`.
+The checks read no values, so they cost nothing on a GPU and work under `torch.compile`.
 """
 
 from typing import Any
@@ -8,12 +8,14 @@ from typing import Any
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from harken.attention.cache import KeyValues
+
 TokenIds = Int[Tensor, "B T"]
 Present = Bool[Tensor, "B T"]
 
 
 def check_shape(name: str, tensor: Tensor, *sizes: int | str) -> None:
-    """Raise an error unless the tensor has these sizes; a string is an axis of any size."""
+    """Raise an error unless the tensor has these sizes; a string stands for any size."""
     if tensor.dim() != len(sizes) or any(
         isinstance(size, int) and actual != size
         for actual, size in zip(tensor.shape, sizes, strict=True)
@@ -23,19 +25,21 @@ def check_shape(name: str, tensor: Tensor, *sizes: int | str) -> None:
 
 
 def check_rows(name: str, rows: Tensor, max_length: int | None = None) -> None:
-    """Raise an error unless `rows` has the shape (batch, time) and at most this length."""
+    """Raise an error unless `rows` has shape (batch, time) with time <= `max_length`."""
     check_shape(name, rows, "batch", "time")
     check_length(name, rows.shape[1], max_length)
 
 
 def check_length(name: str, length: int, max_length: int | None) -> None:
-    """Raise an error if a row is longer than the model accepts."""
+    """Raise an error if `length` exceeds `max_length`; None means no limit."""
     if max_length is not None and length > max_length:
-        raise ValueError(f"{name}: expected at most {max_length} in a row, got {length}")
+        raise ValueError(f"{name}: expected at most {max_length} per row, got {length}")
 
 
 def select_rows(state: Any, rows: Int[Tensor, "rows"]) -> Any:
-    """Return these rows of a state: tensors in nested tuples, each with the batch first."""
+    """Select rows of all tensors of a state, which is a nested tuple of batch-first tensors."""
+    if isinstance(state, KeyValues):
+        return state.select(rows)
     if isinstance(state, Tensor):
         return state.index_select(0, rows)
     if isinstance(state, tuple):

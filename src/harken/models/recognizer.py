@@ -1,10 +1,10 @@
-"""Speech recognition by CTC, by attention, or by both.
+"""Speech recognizers with a CTC head, an attention decoder, or both.
 
     frames B S F  --frontend-->  B M J  --encoder-->  memory B M H
-    memory  --CTC-->  B M V                       a symbol or the blank per position
-    memory, symbols so far  --decoder-->  B T V
+    memory  --CTC-->  B M V
+    memory, target tokens B T  --decoder-->  B T V
 
-The blank is symbol 0, the vocabulary's padding.
+The blank is token 0, the padding token of the vocabulary.
 """
 
 from dataclasses import dataclass, replace
@@ -29,34 +29,35 @@ BLANK = 0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecognizerConfig:
-    """A speech recognizer."""
+    """A speech recognizer: frontend and encoder, with a CTC head, an attention decoder or both."""
 
     kind: Literal["recognizer"] = "recognizer"
     width: int = bounded(144, at_least=1)  # width of the frontend's outputs
-    frontend: Conv2dSubsamplingConfig = Conv2dSubsamplingConfig()  # from frames to tokens
-    encoder: EncoderConfig = ConformerEncoderConfig()  # the encoder
+    frontend: Conv2dSubsamplingConfig = Conv2dSubsamplingConfig()  # frames to encoder inputs
+    encoder: EncoderConfig = ConformerEncoderConfig()  # encoder over the frontend's outputs
     ctc: bool = True  # whether the model has a CTC head
     decoder: DecoderConfig | None = None  # the attention decoder, if any
-    # Milliseconds of sound that an RNN decoder has_attention to, around its last attention.
+    # width in ms of the RNN decoder's attention, centered at the mean position of the attention of
+    # the previous step
     attention_window_ms: float | None = bounded(None, above=0.0, at_most=1e9)
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the frontend's outputs
 
     def __post_init__(self) -> None:
         check_encoder(self.encoder, self.width)
         if not self.ctc and self.decoder is None:
-            raise ValueError("a recognizer needs ctc, a decoder or both; choose one")
-        rnn = isinstance(self.decoder, AttentionRNNDecoderConfig)
-        if self.attention_window_ms is not None and not rnn:
+            raise ValueError("a recognizer needs CTC or a decoder; set ctc = true or add a decoder")
+        has_rnn_decoder = isinstance(self.decoder, AttentionRNNDecoderConfig)
+        if self.attention_window_ms is not None and not has_rnn_decoder:
             raise ValueError("attention_window_ms needs an RNN decoder; set decoder.kind = 'rnn'")
         if self.decoder is not None:
             check_memory(self.decoder, getattr(self.encoder, "max_length", None))
 
     def build(self, vocabulary: int, features: int, hop_ms: float, seed: int) -> "SpeechRecognizer":
-        """Build for frames of `features` numbers, one every `hop_ms`."""
+        """Build the model for frames with `features` numbers, one frame every `hop_ms`."""
         return SpeechRecognizer(self, vocabulary, features, hop_ms, seed)
 
     def windowed_decoder(self, hop_ms: float) -> DecoderConfig | None:
-        """Return the decoder's config with the attention window in positions of the memory."""
+        """Return the decoder's config, with the attention window converted to memory positions."""
         decoder, window_ms = self.decoder, self.attention_window_ms
         if window_ms is None or not isinstance(decoder, AttentionRNNDecoderConfig):
             return decoder
@@ -66,7 +67,7 @@ class RecognizerConfig:
 
 
 class RecognizerOutput(NamedTuple):
-    """Logits of CTC and of the decoder; None for the part that the model does not have."""
+    """Logits of the CTC head and of the decoder, each None if the model was built without it."""
 
     ctc_logits: Float[Tensor, "B M V"] | None
     present: Bool[Tensor, "B M"]  # positions of `ctc_logits` that are not padding
@@ -74,7 +75,7 @@ class RecognizerOutput(NamedTuple):
 
 
 class SpeechRecognizer(Seq2Seq):
-    """Frontend, encoder, and CTC, a decoder or both."""
+    """The model: frames and target tokens -> logits of the CTC head and of the decoder."""
 
     def __init__(
         self, config: RecognizerConfig, vocabulary: int, features: int, hop_ms: float, seed: int
@@ -84,8 +85,8 @@ class SpeechRecognizer(Seq2Seq):
         self.frontend = config.frontend.build(features, config.width)
         self.dropout = Dropout(config.dropout)
         self.encoder = build_encoder(config.encoder, config.width)
-        # Attention blocks start with a norm. Without one, other encoders would learn to emit only
-        # blanks, because the frontend's initial outputs are small.
+        # The initial outputs of the frontend are small. Without a norm, which attention blocks
+        # have, the encoder would learn to emit only blanks.
         has_attention = isinstance(self.encoder, AttentionEncoder)
         self.norm = nn.Identity() if has_attention else nn.LayerNorm(config.width)
         layers = self.encoder.layers
@@ -102,19 +103,19 @@ class SpeechRecognizer(Seq2Seq):
 
     @property
     def modes(self) -> frozenset[str]:
-        """The decoding modes that the model has."""
-        parts = {"ctc": self.ctc, "attention": self.decoder}
-        return frozenset(name for name, part in parts.items() if part is not None)
+        """The modes of decoding that the model supports, of 'ctc' and 'attention'."""
+        modules = {"ctc": self.ctc, "attention": self.decoder}
+        return frozenset(mode for mode, module in modules.items() if module is not None)
 
     def encode(self, frames: Float[Tensor, "B S F"], present: Bool[Tensor, "B S"]) -> EncoderOutput:
-        """Return the memory that CTC and the decoder read."""
-        tokens = self.frontend(frames, present)
-        states = self.encoder(self.dropout(self.norm(tokens.tokens)), tokens.present)
-        return EncoderOutput(states, tokens.present)
+        """Return the encoder states, the input of the CTC head and memory of the decoder."""
+        grid = self.frontend(frames, present)
+        states = self.encoder(self.dropout(self.norm(grid.tokens)), grid.present)
+        return EncoderOutput(states, grid.present)
 
     def ctc_log_probs(self, memory: Float[Tensor, "B M H"]) -> Float[Tensor, "B M V"]:
-        """Return the log-probabilities of each position's symbol; symbol 0 is the blank."""
-        assert self.ctc is not None, "the model was built without ctc"
+        """Return the CTC log-probabilities of each memory position; token 0 is the blank."""
+        assert self.ctc is not None, "the model was built without a CTC head"
         return cast(Tensor, self.ctc(memory))
 
     def forward(
@@ -125,7 +126,7 @@ class SpeechRecognizer(Seq2Seq):
         *,
         at: Present | None = None,
     ) -> RecognizerOutput:
-        """Return the logits of CTC, and of the token after each of `target` (or only `at`)."""
+        """Return the CTC logits, and the decoder logits of all targets or where `at` is true."""
         check_shape("frames", frames, "batch", "time", self.features)
         check_length("frames", frames.shape[1], self.max_frames)
         check_shape("present", present, *frames.shape[:2])

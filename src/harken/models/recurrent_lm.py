@@ -1,9 +1,9 @@
-"""Causal language models with a state of constant size: tokens -> logits of the next token.
+"""RNN and CNN language models, whose state has a constant size: tokens -> logits of the next token.
 
     rnn   B T  --embed-->  B T J  --tanh, gru or lstm-->  B T H  --lm_head-->  B T V
     cnn   B T  --embed-->  B T J  --causal convolutions-->  B T J  --lm_head-->  B T V
 
-Inputs may have any length. The interface is that of `gpt.py`.
+Inputs may have any length. The interface is the same as that of `GPT`.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class RecurrentLMConfig:
         hidden = self.cell.hidden_width(self.width)
         if self.tie_embeddings and hidden != self.width:
             raise ValueError(
-                f"states of width {hidden} cannot be multiplied with embeddings of width "
+                f"tie_embeddings: states of width {hidden} do not fit embeddings of width "
                 f"{self.width}; set tie_embeddings = false, or leave out cell.hidden"
             )
 
@@ -55,7 +55,7 @@ class ConvLMConfig:
 
     kind: Literal["cnn"] = "cnn"
     width: int = bounded(256, at_least=1)  # width J of embeddings and states
-    # The causal convolutions.
+    # causal convolutions, gated or not
     convolutions: CausalConvolutionConfig | GatedConvolutionConfig = CausalConvolutionConfig(
         layers=6
     )
@@ -88,33 +88,34 @@ class FixedStateLM(LanguageModel):
         self.backbone = backbone
         self.dropout = nn.Dropout(config.dropout)
         self.lm_head = OutputLinear(backbone.width, vocabulary, bias=False)
-        initialize(self, backbone.depth, seed)
-        # No norm follows the embeddings, so they must not be small. A tied table stays smaller, so
-        # that the size of the logits does not grow with the width.
+        initialize(self, backbone.layers, seed)
+        # No norm follows the embeddings, so their std is 1 instead of INITIAL_STD. A tied table has
+        # 1/√width, so that the size of the logits does not grow with the width.
         with torch.no_grad():
-            size = config.width**-0.5 if config.tie_embeddings else 1.0
-            self.embedding.weight.mul_(size / INITIAL_STD)
+            std = config.width**-0.5 if config.tie_embeddings else 1.0
+            self.embedding.weight.mul_(std / INITIAL_STD)
         if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
 
     def states(self, tokens: TokenIds, **packing: TokenIds | None) -> Float[Tensor, "B T J"]:
-        """Return the states of whole rows, without `positions` and `documents` of packed rows."""
-        if any(part is not None for part in packing.values()):
-            raise ValueError("a model with a state cannot separate the documents of a packed row")
+        """Return the states of complete sequences; packed rows are not supported."""
+        if any(indices is not None for indices in packing.values()):
+            raise ValueError("an RNN or CNN cannot separate the documents of a packed row")
         check_rows("tokens", tokens)
         outputs = self.backbone(self.dropout(self.embedding(tokens)))
         return cast(Tensor, self.dropout(outputs[0] if isinstance(outputs, tuple) else outputs))
 
     def init_state(self, batch: int, device: torch.device) -> Any:
-        """Return the state before any token, on the device of the weights."""
+        """Return the state before the first token, on the device of the weights."""
         return self.backbone.init_state(batch)
 
     def step(
-        self, tokens: TokenIds, present: Present, state: Any
+        self, tokens: TokenIds, present: Present | None, state: Any
     ) -> tuple[Float[Tensor, "B T J"], Any]:
-        """Return the states of new tokens; those that are not `present` are padding."""
+        """Return the states of new tokens, which may be padded, and the state after them."""
         embedded = self.dropout(self.embedding(tokens))
-        mask = None if bool(present.all()) else present  # steps are faster without a mask
-        run = self.backbone.step if isinstance(self.backbone, Convolutions) else self.backbone
-        states, state = run(embedded, mask, state)
+        mask = None if present is None or bool(present.all()) else present  # a mask costs time
+        # `Recurrent.forward` accepts a state; its `step` takes a single token.
+        step = self.backbone.step if isinstance(self.backbone, Convolutions) else self.backbone
+        states, state = step(embedded, mask, state)
         return self.dropout(states), state

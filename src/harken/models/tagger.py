@@ -1,13 +1,15 @@
-"""Tagger: words and their spellings -> logits of tags, one per word.
+"""Tagger: words and their spellings -> logits of a tag per word.
 
-    x_t = [word vector; features of its characters]    h = encoder(x)    o_t = softmax(W h_t)
+    x_t = [word embedding; character features]    h = encoder(x)    P(tag_t) = softmax(W h_t)
 
-The features of the characters, computed once for each distinct word of a batch, come from a CNN
-(the maximum over positions) or from an LSTM (the last states of both directions).
+The character features, computed once for each distinct word of a batch, come from a CNN (the
+maximum over positions) or from an LSTM (the last states of both directions).
 
-Word vectors can be pretrained with CBOW:
+Word embeddings v can be pretrained with CBOW:
 
-    c_t = mean of x_s over 0 < |s - t| <= window        p(w at t) = softmax(R c_t)
+    c_t = mean of v_s over 0 < |s - t| <= window        P(word_t) = softmax(U c_t)
+
+with trained matrices W and U.
 """
 
 from dataclasses import dataclass
@@ -26,22 +28,23 @@ from harken.models.encoders import EncoderConfig, build_encoder, check_encoder
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows, check_shape
 
-Letters = Int[Tensor, "N letters"]
-LettersPresent = Bool[Tensor, "N letters"]
+Spellings = Int[Tensor, "N characters"]
+CharactersPresent = Bool[Tensor, "N characters"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CBOWConfig:
-    """Pretraining of word vectors with CBOW."""
+    """Pretraining of word embeddings with CBOW (continuous bag of words)."""
 
-    window: int = bounded(2, at_least=1)  # largest distance of a context word
+    window: int = bounded(2, at_least=1)  # largest distance of a context word, in words
 
 
 def context_means(
     vectors: Float[Tensor, "B T J"], present: Present, window: int
 ) -> Float[Tensor, "B T J"]:
-    """Return the mean of the vectors around each position, without itself; zeros if none."""
+    """Return the mean of the context vectors of each position; zeros without context."""
     time = vectors.shape[1]
+    # The last column counts the context words.
     with_counts = torch.cat((vectors, torch.ones_like(vectors[..., :1])), dim=-1)
     with_counts = with_counts.masked_fill(~present[..., None], 0.0)
     sums = torch.zeros_like(with_counts)
@@ -52,7 +55,7 @@ def context_means(
 
 
 class CBOW(nn.Module):
-    """The output projection R over the words."""
+    """Predict each word from the mean of the vectors around it."""
 
     def __init__(self, config: CBOWConfig, width: int, words: int) -> None:
         super().__init__()
@@ -67,7 +70,7 @@ class CBOW(nn.Module):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoCharactersConfig:
-    """Word vectors only."""
+    """No character features."""
 
     kind: Literal["none"] = "none"
     width: ClassVar[int] = 0
@@ -75,38 +78,39 @@ class NoCharactersConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CharacterCNNConfig:
-    """The maximum over the word of a convolution over its characters."""
+    """Features of a convolution over the characters, with the maximum over the word."""
 
     kind: Literal["cnn"] = "cnn"
     width: int = bounded(128, at_least=1)  # number of features
-    embedding_width: int = bounded(32, at_least=1)  # width of a character's vector
+    embedding_width: int = bounded(32, at_least=1)  # width of the character embeddings
     kernel: int = bounded(5, at_least=1, at_most=MAX_KERNEL)  # kernel size, in characters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CharacterLSTMConfig:
-    """The last states of a bidirectional LSTM."""
+    """Features from the last states of a bidirectional LSTM over the characters."""
 
     kind: Literal["lstm"] = "lstm"
     width: int = bounded(128, at_least=2)  # number of features, half from each direction
-    embedding_width: int = bounded(32, at_least=1)  # width of a character's vector
+    embedding_width: int = bounded(32, at_least=1)  # width of the character embeddings
 
     def __post_init__(self) -> None:
         if self.width % 2:
-            raise ValueError(f"both directions need an even width, got {self.width}")
+            raise ValueError(f"width: expected an even number (two directions), got {self.width}")
 
 
-CharactersConfig = CharacterCNNConfig | CharacterLSTMConfig | NoCharactersConfig
+CharacterFeaturesConfig = CharacterCNNConfig | CharacterLSTMConfig | NoCharactersConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaggerConfig:
-    """A tagger."""
+    """A tagger: word embeddings, character features, an encoder and a classifier."""
 
     kind: Literal["tagger"] = "tagger"
-    width: int = bounded(320, at_least=1)  # width J of word vector and character features together
-    characters: CharactersConfig = CharacterCNNConfig()  # features of the characters
-    # The encoder over the words.
+    # width J of a word: its embedding and its character features together
+    width: int = bounded(320, at_least=1)
+    characters: CharacterFeaturesConfig = CharacterCNNConfig()  # character features
+    # encoder over the words
     encoder: EncoderConfig = LSTMConfig(layers=2, hidden=256, direction="both", dropout=0.4)
     dropout: float = bounded(0.5, at_least=0.0, below=1.0)  # of the encoder's inputs and outputs
 
@@ -120,7 +124,7 @@ class TaggerConfig:
 
     @property
     def max_length(self) -> int | None:
-        """The longest row, in words; None for any length."""
+        """The maximum number of words in a sequence; None for no limit."""
         return build_encoder(self.encoder, self.width).max_length
 
     def build(
@@ -130,50 +134,50 @@ class TaggerConfig:
         characters: int,
         tags: int,
         seed: int,
-        neighbors: CBOWConfig | None = None,
+        cbow: CBOWConfig | None = None,
     ) -> "Tagger":
-        """Build the model; with `neighbors`, its word vectors can be pretrained with CBOW."""
-        return Tagger(self, words, characters, tags, seed, neighbors)
+        """Build the model; with `cbow`, its word embeddings can be pretrained."""
+        return Tagger(self, words, characters, tags, seed, cbow)
 
 
 class CharacterCNN(nn.Module):
-    """N letters -> N width."""
+    """Features of N words: (N, characters) -> (N, width)."""
 
     def __init__(self, config: CharacterCNNConfig, characters: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(characters, config.embedding_width)
         self.kernel = nn.Conv1d(config.embedding_width, config.width, config.kernel)
-        self.edges = (config.kernel - 1) // 2, config.kernel // 2
+        self.padding = (config.kernel - 1) // 2, config.kernel // 2
 
     def forward(
-        self, spellings: Letters, letters_present: LettersPresent
+        self, spellings: Spellings, characters_present: CharactersPresent
     ) -> Float[Tensor, "N width"]:
-        """Return the features; zeros beyond the ends of a word mark its edges."""
-        letters = self.embedding(spellings).masked_fill(~letters_present[..., None], 0.0)
-        window = F.pad(letters.transpose(1, 2), self.edges)
+        """Return the features; zero padding lets the convolution detect the ends of a word."""
+        embedded = self.embedding(spellings).masked_fill(~characters_present[..., None], 0.0)
+        padded = F.pad(embedded.transpose(1, 2), self.padding)
         # No feature is negative, so zeros at padding do not change the maximum.
-        features = self.kernel(window).relu().masked_fill(~letters_present[:, None], 0.0)
+        features = self.kernel(padded).relu().masked_fill(~characters_present[:, None], 0.0)
         return cast(Tensor, features.amax(dim=-1))
 
 
 class CharacterLSTM(nn.Module):
-    """N letters -> N width."""
+    """Features of N words: (N, characters) -> (N, width)."""
 
     def __init__(self, config: CharacterLSTMConfig, characters: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(characters, config.embedding_width)
-        both = LSTMConfig(hidden=config.width // 2, direction="both")
-        self.recurrent = both.build(config.embedding_width)
+        lstm = LSTMConfig(hidden=config.width // 2, direction="both")
+        self.recurrent = lstm.build(config.embedding_width)
 
     def forward(
-        self, spellings: Letters, letters_present: LettersPresent
+        self, spellings: Spellings, characters_present: CharactersPresent
     ) -> Float[Tensor, "N width"]:
-        _, state = self.recurrent(self.embedding(spellings), letters_present)
+        _, state = self.recurrent(self.embedding(spellings), characters_present)
         return cast(Tensor, state.hidden.flatten(1))
 
 
 class Tagger(nn.Module):
-    """Word vectors, character features, an encoder and a classifier."""
+    """The model: words and their spellings -> logits of a tag per word."""
 
     def __init__(
         self,
@@ -182,7 +186,7 @@ class Tagger(nn.Module):
         characters: int,
         tags: int,
         seed: int,
-        neighbors: CBOWConfig | None,
+        cbow: CBOWConfig | None,
     ) -> None:
         super().__init__()
         word_width = config.width - config.characters.width
@@ -192,7 +196,7 @@ class Tagger(nn.Module):
             self.characters = CharacterCNN(config.characters, characters)
         elif isinstance(config.characters, CharacterLSTMConfig):
             self.characters = CharacterLSTM(config.characters, characters)
-        self.neighbors = CBOW(neighbors, word_width, words) if neighbors else None
+        self.neighbors = CBOW(cbow, word_width, words) if cbow else None
         self.backbone = build_encoder(config.encoder, config.width)
         self.dropout = Dropout(config.dropout)
         self.classifier = OutputLinear(self.backbone.width, tags)
@@ -201,28 +205,29 @@ class Tagger(nn.Module):
 
     def forward(
         self,
-        rows: TokenIds,
+        words: TokenIds,
         forms: TokenIds | None = None,
-        spellings: Letters | None = None,
-        letters_present: LettersPresent | None = None,
+        spellings: Spellings | None = None,
+        characters_present: CharactersPresent | None = None,
         present: Present | None = None,
         *,
         words_at: Present | None = None,
     ) -> Float[Tensor, "B T tags"] | Float[Tensor, "targets words"]:
-        """Return the logits of each word's tag; `forms` are the indices of the words' spellings.
+        """Return the logits of each word's tag; word (b, t) is spelled `spellings[forms[b, t]]`.
 
-        With `words_at`, return the logits of the words there, given those around them (CBOW).
+        With `words_at`, return the CBOW logits of the words where it is true. Other words are
+        neither predicted nor part of the context.
         """
         if words_at is not None:
             assert self.neighbors is not None, "the model was built without CBOW"
-            return cast(Tensor, self.neighbors(self.words(rows), words_at))
+            return cast(Tensor, self.neighbors(self.words(words), words_at))
         assert forms is not None and present is not None
-        check_rows("words", rows, self.max_length)
-        check_shape("forms", forms, *rows.shape)
-        check_shape("present", present, *rows.shape)
-        vectors: Tensor = self.words(rows)
+        check_rows("words", words, self.max_length)
+        check_shape("forms", forms, *words.shape)
+        check_shape("present", present, *words.shape)
+        vectors: Tensor = self.words(words)
         if self.characters is not None:
-            features: Tensor = self.characters(spellings, letters_present)
+            features: Tensor = self.characters(spellings, characters_present)
             vectors = torch.cat((vectors, features[forms]), dim=-1)
         states: Tensor = self.backbone(self.dropout(vectors), present)
         return cast(Tensor, self.classifier(self.dropout(states)))

@@ -1,4 +1,4 @@
-"""The page and the figures of `harken inspect`."""
+"""The page and the image files of `harken inspect`."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ from markupsafe import Markup
 from harken.report.audio_attention import audio_drawing, audio_figure
 from harken.report.canvas import escape_missing_glyphs
 from harken.report.image_attention import image_drawing, image_figure
-from harken.report.page import FOOTER, Section, page
+from harken.report.page import Section, page
 from harken.report.text_attention import text_drawing, text_figure
 from harken.report.viewed_attention import ViewedAttention
 from harken.tasks.attention_view import AttentionExample, AttentionView
 
 MAX_TITLE = 120  # characters
-T = TypeVar("T")
+Choice = TypeVar("Choice")
 
 
 def example_title(example: AttentionExample) -> str:
@@ -25,8 +25,8 @@ def example_title(example: AttentionExample) -> str:
     return title if example.truncation is None else f"{title} [{example.truncation}]"
 
 
-def _select(view: AttentionView, audio: T, image: T, text: T) -> T:
-    """Return one of the arguments, by the kind of the keys."""
+def _select(view: AttentionView, audio: Choice, image: Choice, text: Choice) -> Choice:
+    """Return the argument for the kind of keys that the view has."""
     return audio if view.sound is not None else image if view.picture is not None else text
 
 
@@ -37,7 +37,7 @@ def attention_figure(viewed: ViewedAttention, title: str, *, note: str = "") -> 
 
 
 def attention_files(viewed: ViewedAttention, title: str) -> dict[str, bytes]:
-    """Return the files of a view by suffix: svg and png."""
+    """Return the image files of a view by suffix: svg and png."""
     view, title = viewed.view, f"{viewed.view.title}: {title}"
     draw = _select(view, audio_drawing, image_drawing, text_drawing)
     queries, keys = (list(map(escape_missing_glyphs, texts)) for texts in (view.queries, view.keys))
@@ -47,7 +47,6 @@ def attention_files(viewed: ViewedAttention, title: str) -> dict[str, bytes]:
 
 
 def attention_page(title: str, views: Sequence[ViewedAttention], facts: Mapping[str, str]) -> str:
-    """Return one self-contained HTML document with every view of one input."""
+    """Return an HTML page with every view of one input."""
     sections = [Section(viewed.view.title, attention_figure(viewed, title)) for viewed in views]
-    footer = f"{FOOTER} Rows are queries, columns are keys."
-    return page("Attention", subtitle=title, facts=facts, sections=sections, footer=footer)
+    return page("Attention", subtitle=title, facts=facts, sections=sections)

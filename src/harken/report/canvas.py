@@ -1,7 +1,7 @@
-"""Figures as SVG and PNG files: marks at pixels from the upper left corner, drawn by matplotlib.
+"""SVG and PNG figures: marks at pixels from the upper left corner, drawn with matplotlib.
 
-The SVG keeps text as text, and its style sheet replaces light colors by dark ones in a dark theme.
-The same marks give the same bytes. matplotlib is imported only when a file is written.
+An SVG contains text as text, and its style sheet switches to dark colors in a dark theme. The bytes
+of a file are deterministic. matplotlib is imported only when a file is written.
 """
 
 import re
@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from harken.errors import UserError
 from harken.files import replacing
-from harken.report.markup import prose
-from harken.report.palette import DARK, DARK_SCREEN, LEGEND, LIGHT, Weights, levels, scale
+from harken.report import palette
+from harken.report.markup import visible_text
+from harken.report.palette import DARK, DARK_SCREEN, LEGEND, LIGHT, Weights
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 Color = Literal[
     "background", "text", "muted", "rule", "accent", "bar", "highlight", "word", "halo", "peak"
 ]
-# Light and dark. The style sheet finds a color by its light value, so these are distinct.
+# Light and dark. The style sheet selects by the light color, so light colors are distinct.
 _COLORS: dict[Color, tuple[str, str]] = {
     "background": ("#ffffff", "#14171c"),
     "text": ("#1b1e23", "#e4e6e8"),
@@ -44,9 +45,9 @@ _COLORS: dict[Color, tuple[str, str]] = {
     "peak": ("#fefefe", "#fefefe"),
 }
 _RULES = "".join(
-    f'[style*="{part}: {light}"]{{{part}:{dark}!important}}'
+    f'[style*="{key}: {light}"]{{{key}:{dark}!important}}'
     for light, dark in _COLORS.values()
-    for part in ("fill", "stroke")
+    for key in ("fill", "stroke")
     if light != dark
 )
 _STYLE = (
@@ -58,11 +59,12 @@ _FONTS = (
     "Arial Unicode MS", "PingFang SC", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
 )  # fmt: skip
 _LETTER = 7.0  # approximate pixels of a Latin letter of size 12
+_TITLE_WRAP, _NOTE_WRAP = 8.5, 6.5  # pixels per letter in lines of size 15 and 12
 MARGIN, LINE, TITLE_LINE, _LEGEND_WIDTH = 20, 18, 22, 180  # pixels
 
 
 class Label(NamedTuple):
-    """Text whose baseline is y; rotated text reads upwards."""
+    """Text with its baseline at y; rotated text reads upwards."""
 
     x: float
     y: float
@@ -110,7 +112,7 @@ class Bars(NamedTuple):
 
 
 class Circle(NamedTuple):
-    """A disk, or a ring if it has a line width."""
+    """A disk, or a ring if `line_width` is positive."""
 
     x: float
     y: float
@@ -134,8 +136,8 @@ class Drawing(NamedTuple):
     def svg(self) -> bytes:
         file = _save(self, "svg", 1.0).decode("utf-8")
         tag, _, content = file[file.index("<svg") :].partition(">")
-        tag = re.sub(r'="([\d.]+)pt"', r'="\1"', tag)  # a unit is a pixel
-        title, description = escape(prose(self.title)), escape(prose(self.description))
+        tag = re.sub(r'="([\d.]+)pt"', r'="\1"', tag)  # one unit per pixel
+        title, description = map(escape, map(visible_text, (self.title, self.description)))
         text = f"<title>{title}</title><desc>{description}</desc>"
         return f'{tag} role="img">{text}<style>{_STYLE}</style>{content}'.encode()
 
@@ -161,16 +163,16 @@ def check_suffix(path: Path) -> None:
 
 
 def heading(title: str, notes: Sequence[str], x: float, width: float) -> list[Label]:
-    """Return the title at the left margin, and notes below it at x; the first one is darker."""
+    """Return the title at the left margin, and notes below it at x; the first note is darker."""
     split = partial(wrap, max_lines=3, placeholder=" …")
-    titles = split(prose(title), int((width - 2 * MARGIN) / 8.5))
+    titles = split(visible_text(title), int((width - 2 * MARGIN) / _TITLE_WRAP))
     labels = [
         Label(MARGIN, MARGIN + 15 + i * TITLE_LINE, line, "text", size=15)
         for i, line in enumerate(titles)
     ]
     y = MARGIN + len(titles) * TITLE_LINE
     for i, note in enumerate(notes):
-        for line in split(prose(note), int((width - x - MARGIN) / 6.5)):
+        for line in split(visible_text(note), int((width - x - MARGIN) / _NOTE_WRAP)):
             y += LINE
             labels.append(Label(x, y, line, "muted" if i else "text"))
     return labels
@@ -181,25 +183,29 @@ def legend(x: float, y: float, ticks: Sequence[tuple[str, float]]) -> list[Mark]
     return [
         Heatmap(x, y, _LEGEND_WIDTH, 10, LEGEND),
         Label(x - 6, y + 9, "weight", anchor="end"),
-        *(Label(x + _LEGEND_WIDTH * share, y + 25, text, anchor="middle") for text, share in ticks),
+        *(Label(x + _LEGEND_WIDTH * tick, y + 25, text, anchor="middle") for text, tick in ticks),
     ]
 
 
 def text_width(text: str) -> float:
     """Return the approximate width of a label in pixels."""
-    return _LETTER * sum(map(_columns, text))
+    return _LETTER * sum(map(_display_width, text))
 
 
-def short(text: str, columns: int = 16) -> str:
-    """Truncate to a number of columns (see `_columns`) and to four times as many characters."""
-    if sum(map(_columns, text)) <= columns and len(text) <= 4 * columns:
+def shorten(text: str, width: int = 16) -> str:
+    """Truncate text to a display width, with “…” at the end.
+
+    The number of characters is limited too, since combining marks have no width.
+    """
+    if sum(map(_display_width, text)) <= width and len(text) <= 4 * width:
         return text
-    ends = accumulate(map(_columns, text[: 4 * columns]))
-    return text[: sum(end < columns for end in ends)] + "…"
+    ends = accumulate(map(_display_width, text[: 4 * width]))
+    kept = sum(end < width for end in ends)  # characters that leave space for “…”
+    return text[:kept] + "…"
 
 
-def _columns(character: str) -> int:
-    """Return 0 for a combining mark, 2 for a wide character such as a Chinese one, else 1."""
+def _display_width(character: str) -> int:
+    """Return 0 for a combining mark, 2 for a wide character such as Chinese, else 1."""
     if unicodedata.category(character).startswith("M"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
@@ -213,7 +219,7 @@ def _installed_fonts() -> list[str]:
 
 
 def escape_missing_glyphs(text: str) -> str:
-    """Replace each character that no installed font has by its Python escape, for PNG files."""
+    """Replace characters that no installed font has by Python escapes, for PNG files."""
     from matplotlib.font_manager import findfont, get_font
 
     fonts = [get_font(findfont(name)) for name in _installed_fonts()]
@@ -238,17 +244,18 @@ def _save(drawing: Drawing, kind: Literal["svg", "png"], scale: float) -> bytes:
         "image.composite_image": False,
     }
     width, height = round(drawing.width), round(drawing.height)
-    # In an SVG, the light image covers the dark one unless the style sheet hides it.
-    themes = (("dark", DARK), ("light", LIGHT))
+    # In an SVG, the light image covers the dark image unless the style sheet hides it.
+    light, dark = ("light", LIGHT), ("dark", DARK)
+    themes = [light] if kind == "png" else [dark, light]
     with style.context(settings, after_reset=True), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the reader of an SVG may have the glyphs
+        warnings.simplefilter("ignore", UserWarning)  # fonts of the viewer may have the glyphs
         figure = Figure(
             figsize=(width / 72, height / 72), dpi=72, facecolor=_COLORS["background"][0]
         )
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
         for order, mark in enumerate(drawing.marks):
-            _draw(axes, mark, order, themes[kind == "png" :])
+            _draw(axes, mark, order, themes)
         axes.set(xlim=(0, width), ylim=(height, 0))
         file = BytesIO()
         unset = ("Date", "Creator", "Format", "Type") if kind == "svg" else ("Software",)
@@ -269,18 +276,19 @@ def _draw(
             drawn.set(rotation=90 if rotated else 0, rotation_mode="anchor")
         case Heatmap(x, y, width, height, weights):
             for theme, anchors in themes:
-                pixels = scale(anchors)[levels(weights)]
-                _place(axes, Picture(x, y, width, height, pixels), theme, order)
+                pixels = palette.color_scale(anchors)[palette.color_levels(weights)]
+                _draw_picture(axes, Picture(x, y, width, height, pixels), theme, order)
         case Picture():
-            _place(axes, mark, "picture", order)
+            _draw_picture(axes, mark, "picture", order)
         case Polyline(points, color, width, opacity):
             line = axes.plot(*np.round(points, 2).T, color=_COLORS[color][0], lw=width)[0]
             line.set(alpha=opacity, zorder=order, clip_on=False)
         case Bars(boxes, color):
+            # One path of all bars, with five points per bar, of which the last is the first.
             left, top, wide, high = np.transpose(boxes)
-            across = (left, left + wide, left + wide, left, left)
-            down = (top, top, top + high, top + high, top)
-            corners = np.round(np.stack((across, down)).T.reshape(-1, 2), 2)
+            x_corners = (left, left + wide, left + wide, left, left)
+            y_corners = (top, top, top + high, top + high, top)
+            corners = np.round(np.stack((x_corners, y_corners)).T.reshape(-1, 2), 2)
             codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(boxes)
             bars = patches.PathPatch(Outline(corners, codes), fc=_COLORS[color][0], lw=0)
             axes.add_patch(bars).set(zorder=order, clip_on=False)
@@ -290,7 +298,7 @@ def _draw(
             axes.add_patch(disk).set(zorder=order, clip_on=False)
 
 
-def _place(axes: "Axes", picture: Picture, name: str, order: int) -> None:
+def _draw_picture(axes: "Axes", picture: Picture, name: str, order: int) -> None:
     extent = (picture.x, picture.x + picture.width, picture.y + picture.height, picture.y)
     image = axes.imshow(picture.pixels, extent=extent, aspect="auto", interpolation="none")
     image.set(gid=f"{name}-{order}", zorder=order)

@@ -1,6 +1,7 @@
-"""The page of `harken claims`: all verdicts, then every claim with its figures."""
+"""The page of `harken claims`: a table of verdicts, then a section for each claim."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from markupsafe import Markup
 
@@ -10,20 +11,20 @@ from harken.report.chart import Series, chart
 from harken.report.page import Section, page, render
 from harken.report.tables import plain_table
 
-CASES = ("case", "predicted", "measured", "tolerance", "agrees")
+_CASE_HEADER = ("case", "predicted", "measured", "tolerance", "agrees")
 
 
 def claims_page(
     results: Sequence[ClaimResult], experiments: Sequence[Experiment], setting: Setting
 ) -> str:
-    """Return one self-contained HTML document."""
+    """Return the HTML page of all results; claims with experiments also have figures."""
     verdicts = [result.verdict for result in results]
     rows = [(result.claim.id, result.claim.statement, _verdict(result)) for result in results]
     return page(
         "Claims of the course documents",
-        subtitle="Predicted and measured values of every formula.",
+        subtitle="Predicted and measured values for every formula.",
         facts={
-            "statements": str(len(results)),
+            "claims": str(len(results)),
             **{verdict: str(verdicts.count(verdict)) for verdict in dict.fromkeys(verdicts)},
             "width": str(setting.width),
             "seed": str(setting.seed),
@@ -42,9 +43,11 @@ def _verdict(result: ClaimResult) -> str:
 
 def _section(result: ClaimResult, experiments: Sequence[Experiment]) -> Section:
     claim = result.claim
-    cases = [(c.name, c.predicted, c.measured, c.tolerance, c.agrees) for c in result.cases]
-    figures = [(_figure(e), e.summary) for e in experiments if e.id == claim.id]
-    verdict, table = _verdict(result).capitalize(), plain_table(CASES, cases)
+    cells = attrgetter("name", "predicted", "measured", "tolerance", "agrees")
+    matching = [experiment for experiment in experiments if experiment.id == claim.id]
+    figures = [(_figure(experiment), experiment.summary) for experiment in matching]
+    verdict = _verdict(result).capitalize()
+    table = plain_table(_CASE_HEADER, list(map(cells, result.cases)))
     body = render("claim.html", claim=claim, verdict=verdict, figures=figures, cases=table)
     return Section(title=claim.id, lead=claim.statement, body=body)
 

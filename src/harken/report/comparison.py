@@ -1,4 +1,4 @@
-"""Comparison of runs on the same examples. The first run is the baseline of all others."""
+"""Compare runs on the same examples. The first run is the baseline."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from harken.tasks.prediction import Evaluation
 
 HEADER = ("run", "against", "metric", "difference", "95 % interval", "p", "better, p < 0.05")
 TABLE_NOTE = (
-    "Intervals: 95 %, by a paired jackknife over the examples. p: two-sided permutation test that "
-    "exchanges the outputs of both runs at random. The better run is named if p is below "
-    f"{SIGNIFICANT:g}; p is not corrected for the number of rows."
+    "95 % intervals are computed by a paired jackknife over the examples, p by a two-sided "
+    "permutation test that swaps the outputs of the two runs at random. The last column names the "
+    f"better run if p < {SIGNIFICANT:g}. p is not corrected for multiple comparisons."
 )
 
 
@@ -22,7 +22,7 @@ class ComparedRun(NamedTuple):
     """A run and its evaluation."""
 
     folder: str  # as the user named it
-    name: str  # short and unique
+    name: str  # shortened, unique
     parameters: int
     vocabulary: int  # entries
     seed: int
@@ -51,7 +51,7 @@ class ComparisonRow(NamedTuple):
 
 
 def compare_runs(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
-    """Compare every other run with the first, in every metric that both have."""
+    """Compare every other run with the first run, in every metric that both have."""
     first, *others = runs
     return [
         ComparisonRow(run, first, metric, difference(a, b) if comparable(a, b) else None)
@@ -62,12 +62,12 @@ def compare_runs(runs: Sequence[ComparedRun]) -> list[ComparisonRow]:
 
 
 def metric_keys(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return the metrics of all runs, those of the first run first."""
+    """Return the metrics of all runs, starting with those of the first run."""
     return list(dict.fromkeys(name for run in runs for name in run.evaluation.metrics))
 
 
 def comparison_page(task: str, runs: Sequence[ComparedRun], rows: Sequence[ComparisonRow]) -> str:
-    """Return one self-contained HTML document."""
+    """Return an HTML page with the differences, the metrics and the runs."""
     counts = " or ".join(f"{count:,}" for count in sorted({run.evaluation.n for run in runs}))
     header = ("run", "folder", "parameters", "vocabulary", "seed")
     listed = [(run.name, run.folder, run.parameters, run.vocabulary, run.seed) for run in runs]
@@ -86,7 +86,7 @@ def comparison_page(task: str, runs: Sequence[ComparedRun], rows: Sequence[Compa
 def _metric_section(name: str, runs: Sequence[ComparedRun]) -> Section:
     evaluations = {run.name: run.evaluation for run in runs if name in run.evaluation.metrics}
     units = {evaluation.metrics[name].unit for evaluation in evaluations.values()}
-    # Notes may differ between runs, such as the majority answer in training.
+    # Notes may differ between runs, for example on the majority answer in training.
     notes = {run: evaluation.notes.get(name, "") for run, evaluation in evaluations.items()}
     differ = len(set(notes.values())) > 1
     rows = [

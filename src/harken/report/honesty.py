@@ -1,14 +1,16 @@
-"""The section "Confidence and unknown questions": calibration, abstention, made-up answers."""
+"""The section "Confidence and unknown names": calibration, abstention, kinds of answers."""
 
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from markupsafe import Markup
 
 from harken.measure.abstention import PROBABILITY, RiskCoverage, RiskGuarantee
 from harken.measure.calibration import AnswerGroup
 from harken.measure.honesty import MARKED, FictionalNames, Honesty
 from harken.measure.interval import Estimate, format_interval, format_value
+from harken.measure.nearest_name_errors import NearestNameError
 from harken.report.chart import Series, VerticalLine, chart, stacked_bar
 from harken.report.page import Section, render
 from harken.report.tables import ResultRow, plain_table, result_table
@@ -20,55 +22,57 @@ SIMILARITY = {"string": "by spelling", "embedding": "by the model's hidden state
 def honesty_section(honesty: Honesty) -> Section:
     """Return the section of the run page."""
     thresholds = {guarantee.max_error: guarantee.threshold for guarantee in honesty.guarantees}
-    names = ("asked about", "nearest known name", "answer for both", "confidence")
+    marked_threshold = thresholds.get(MARKED)
+    names = ("name", "most similar known name", "answer", "confidence")
     body = render(
         "honesty.html",
-        calibration=_calibration(honesty.bins),
-        risk=_risk(honesty.curve, thresholds.get(MARKED)),
-        has_threshold=thresholds.get(MARKED) is not None,
-        marked=_rate(MARKED),
-        probability=_rate(PROBABILITY),
+        calibration=_calibration_chart(honesty.bins),
+        risk=_risk_chart(honesty.curve, marked_threshold),
+        has_threshold=marked_threshold is not None,
+        marked=_percent(MARKED),
+        probability=_percent(PROBABILITY),
         guarantees=honesty.guarantees,
         guarantee_table=plain_table(
-            ("error rate", "confidence threshold", "answered", "wrong among answered"),
-            list(map(_guarantee, honesty.guarantees)),
+            ("guaranteed error rate", "confidence threshold", "answered", "error rate of answered"),
+            list(map(_guarantee_row, honesty.guarantees)),
         ),
         kinds=stacked_bar(honesty.kinds),
         nearest=[
             (
                 SIMILARITY[errors.similarity],
                 errors,
-                plain_table(
-                    names,
-                    [(e.name, e.nearest, e.answer, f"{e.confidence:.2f}") for e in errors.examples],
-                ),
+                plain_table(names, [_error_row(error) for error in errors.examples]),
             )
             for errors in honesty.nearest_names
             if errors.wrong
         ],
         fictional=honesty.fictional,
         fictional_tables=_fictional_tables(honesty.fictional) if honesty.fictional else [],
-        # A single group repeats the overall result.
-        groups=[_group_table(title, g) for title, g in honesty.groups.items() if len(g) > 1],
+        # A single group would repeat the overall result.
+        groups=[_group_table(*item) for item in honesty.groups.items() if len(item[1]) > 1],
     )
     lead = (
-        "The model answers every question. This section shows whether its confidence separates "
-        "what it knows from what it makes up. A name is the part that differs between training "
-        f"questions: {honesty.template}"
+        "The model answers every question. This section shows whether its confidence is lower for "
+        "wrong answers and unknown names. The name is the part in which training questions differ: "
+        f"{honesty.template}"
     )
-    return Section(title="Confidence and unknown questions", lead=lead, body=body)
+    return Section(title="Confidence and unknown names", lead=lead, body=body)
+
+
+def _error_row(error: NearestNameError) -> tuple[str, ...]:
+    return error.name, error.nearest, error.answer, f"{error.confidence:.2f}"
 
 
 def _group_table(title: str, groups: Sequence[AnswerGroup]) -> Markup:
-    rows = [
-        ResultRow(g.name, g.n, g.correct, f"mean confidence {format_value(g.confidence, 'share')}")
-        for g in groups
-    ]
-    caption = f"By {title}: the dot is the measured value, the bar its 95 % interval."
+    rows = []
+    for group in groups:
+        note = f"mean confidence {format_value(group.confidence, 'share')}"
+        rows.append(ResultRow(group.name, group.n, group.correct, note))
+    caption = f"By {title}: the dot is the measured value, the bar is its 95 % interval."
     return result_table(rows, metric="accuracy", caption=caption, row_header=title)
 
 
-def _calibration(bins: Sequence[AnswerGroup]) -> Markup:
+def _calibration_chart(bins: Sequence[AnswerGroup]) -> Markup:
     largest = max(group.n for group in bins)
     accuracies = [group.correct for group in bins]
     points = Series(
@@ -96,44 +100,47 @@ def _calibration(bins: Sequence[AnswerGroup]) -> Markup:
     )
 
 
-def _risk(curve: RiskCoverage, threshold: float | None) -> Markup:
-    marks = []
+def _risk_chart(curve: RiskCoverage, threshold: float | None) -> Markup:
+    vertical_lines = []
     if threshold is not None:
         coverage = max(curve.coverage[curve.thresholds >= threshold].tolist(), default=0.0)
-        name = f"at most {_rate(MARKED)} errors: confidence ≥ {threshold:.2f}"
-        marks.append(VerticalLine(coverage, name))
-    half = float(curve.risk[int((curve.coverage < 0.5).sum())])
+        name = f"at most {_percent(MARKED)} errors: confidence ≥ {threshold:.2f}"
+        vertical_lines.append(VerticalLine(coverage, name))
+    half = int(np.searchsorted(curve.coverage, 0.5))  # the first point that covers half
     return chart(
         [Series(name="error rate", x=curve.coverage.tolist(), y=curve.risk.tolist())],
-        x_label="questions answered",
+        x_label="answered questions",
         y_label="error rate of answered questions",
         percent=True,
-        marks=marks,
+        vertical_lines=vertical_lines,
         description=f"{format_value(curve.risk[-1], 'error')} wrong if all questions are answered, "
-        f"{format_value(half, 'error')} for the most confident half.",
+        f"{format_value(curve.risk[half], 'error')} for the most confident half.",
     )
 
 
-def _guarantee(guarantee: RiskGuarantee) -> tuple[str, ...]:
-    error_rate = f"at most {_rate(guarantee.max_error)}"
+def _guarantee_row(guarantee: RiskGuarantee) -> tuple[str, ...]:
+    error_rate = f"at most {_percent(guarantee.max_error)}"
     if guarantee.threshold is None or guarantee.coverage is None:
-        return (error_rate, "not supported by the questions", "–", "–")
+        return (error_rate, "no threshold", "–", "–")
     wrong = "–" if guarantee.error is None else _with_interval(guarantee.error)
     return (error_rate, f"{guarantee.threshold:.3f}", _with_interval(guarantee.coverage), wrong)
 
 
 def _fictional_tables(fictional: FictionalNames) -> list[Markup]:
-    caption, confidences = "", []
-    for group in fictional.confidence_summaries:
-        above = "no threshold"
-        if group.above is not None:
-            above = format_value(group.above, "share")
-            caption = f"The threshold is that for at most {_rate(MARKED)} errors."
+    summaries = fictional.confidence_summaries
+    # Without a threshold, no group has a share above it.
+    has_threshold = any(group.above is not None for group in summaries)
+    caption = (
+        f"The threshold guarantees at most {_percent(MARKED)} errors." if has_threshold else ""
+    )
+    confidences = []
+    for group in summaries:
+        above = "–" if group.above is None else format_value(group.above, "share")
         confidences.append((group.name, group.n, f"{group.median:.2f}", above))
     answers = sorted(fictional.answers, key=lambda answer: -answer.confidence)[:EXAMPLES]
     examples = [(answer.name, answer.answer, f"{answer.confidence:.2f}") for answer in answers]
-    header = ("asked about", "n", "median confidence", "above the threshold")
-    frequent = ("most frequent answers", "count", "count in training")
+    header = ("questions about", "n", "median confidence", "above the threshold")
+    frequent = ("most frequent answers", "count", "occurrences in training")
     columns = ("fictional name", "answer", "confidence")
     return [
         plain_table(header, confidences, caption=caption),
@@ -146,5 +153,5 @@ def _with_interval(estimate: Estimate) -> str:
     return f"{format_value(estimate.value, estimate.unit)} ({format_interval(estimate)})"
 
 
-def _rate(rate: float) -> str:
+def _percent(rate: float) -> str:
     return f"{100 * rate:g} %"

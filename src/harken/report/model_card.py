@@ -1,4 +1,4 @@
-"""The model card of a run in Markdown."""
+"""The model card of a run, in Markdown."""
 
 import platform
 
@@ -13,15 +13,14 @@ from harken.version import __version__
 def model_card(run: Run, evaluation: Evaluation) -> str:
     """Return the README of a run folder."""
     parameters = sum(parameter.numel() for parameter in run.model.parameters())
-    figures = "\n".join(
+    rows = "\n".join(
         f"| {name.replace('_', ' ')} | {format_value(metric.value, metric.unit)} "
         f"| {format_interval(metric)} | {evaluation.count(name):,} "
         f"| {evaluation.notes.get(name, '')} |"
         for name, metric in evaluation.metrics.items()
     )
-    abstention = "unless you use `harken predict --max-error RATE`"
-    if evaluation.honesty is None:
-        abstention = "and cannot abstain"
+    has_threshold = evaluation.honesty is not None
+    exception = ", unless you use `harken predict --max-error RATE`" if has_threshold else ""
     return f"""# {run.folder.name}
 
 A model for the task `{run.recipe.task}`, trained with Harken {__version__} and PyTorch \
@@ -30,13 +29,13 @@ vocabulary of {run.vocabulary.sizes.entries:,}, seed {run.recipe.seed}.
 
 ## Results on the dev split ({evaluation.n} examples)
 
-| metric | value | 95 % interval | n | meaning |
+| metric | value | 95 % interval | n | note |
 | --- | ---: | ---: | ---: | --- |
-{figures}
+{rows}
 
-Figures and examples: `{REPORT}`.
+Charts and examples: `{REPORT}`.
 
-## Use
+## Usage
 
     harken predict {run.folder} FILE
     harken evaluate {run.folder}
@@ -45,8 +44,8 @@ Figures and examples: `{REPORT}`.
 
     harken train {RECIPE} --run NEW_FOLDER
 
-## Limits
+## Limitations
 
-The model produces an output for every input {abstention}. Its confidence is the
-probability of the output under the model, not the probability that the output is correct.
+The model returns an output for every input{exception}. Its confidence is the
+probability that the model assigns to the output, not the probability that the output is correct.
 """

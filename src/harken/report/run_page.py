@@ -1,4 +1,4 @@
-"""The report of a run: metrics, training curves, attention, examples and settings."""
+"""The report of a run: results, training curve, attention, examples and settings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,21 +18,21 @@ from harken.report.viewed_attention import view_attention
 from harken.run import LOG, Run, read_log
 from harken.tasks.prediction import Evaluation
 
-EXAMPLES = 12  # of each kind
+EXAMPLES = 12  # of correct and of incorrect outputs
 SMOOTHING = 0.05  # weight of a new loss in the moving average
 
 
 def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | None = None) -> str:
-    """Return one self-contained HTML document; `rows` compares this run with others."""
-    name, first = next(iter(evaluation.metrics.items()))
+    """Return an HTML page; `rows`, if given, are a table that compares this run with others."""
+    main_name, main_metric = next(iter(evaluation.metrics.items()))
     parameters = sum(parameter.numel() for parameter in run.model.parameters())
-    results = Markup() if rows is None else result_table(rows, metric=metric_name(name))
+    results = Markup() if rows is None else result_table(rows, metric=metric_name(main_name))
     sections = [
         Section(title="Results", lead=_truncation(evaluation), body=results + _metrics(evaluation))
     ]
     if evaluation.honesty is not None:
         sections.append(honesty_section(evaluation.honesty))
-    lead = "Cross-entropy in nats per target, as a moving average."
+    lead = "Moving average of the cross-entropy in nats per target."
     sections.append(Section(title="Training", lead=lead, body=_training(run.folder / LOG)))
     if figures := _attention(run, evaluation):
         lead = "Attention weights of every layer and head for one held-out example."
@@ -47,8 +47,8 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
     sections.append(Section(title="Settings", body=settings))
     return page(
         f"{run.recipe.task}: {run.folder.name}",
-        subtitle=f"{metric_name(name).capitalize()} {format_value(first.value, first.unit)} on "
-        f"{evaluation.n} held-out examples",
+        subtitle=f"{metric_name(main_name).capitalize()} "
+        f"{format_value(main_metric.value, main_metric.unit)} on {evaluation.n} held-out examples",
         facts={
             "task": run.recipe.task,
             "parameters": f"{parameters:,}",
@@ -60,19 +60,20 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
 
 
 def metric_name(name: str) -> str:
-    """Return the name of a metric with spaces."""
+    """Return the name of a metric with spaces instead of underscores."""
     return name.replace("_", " ")
 
 
 def _truncation(evaluation: Evaluation) -> str:
     """Return a sentence about truncated inputs, if there are any."""
-    cuts = [p.truncation for p in evaluation.predictions if p.truncation is not None]
-    start = f"{len(cuts)} of {evaluation.n} inputs are too long for the model."
-    return f"{start} First: {cuts[0]}." if cuts else ""
+    predictions = evaluation.predictions
+    truncated = [item.truncation for item in predictions if item.truncation is not None]
+    start = f"{len(truncated)} of {evaluation.n} inputs are too long for the model."
+    return f"{start} The first: {truncated[0]}." if truncated else ""
 
 
 def _metrics(evaluation: Evaluation) -> Markup:
-    """Return one table per unit."""
+    """Return a table per unit."""
     rows: dict[str, list[ResultRow]] = {}
     for name, metric in evaluation.metrics.items():
         note = evaluation.notes.get(name, "")
@@ -91,7 +92,7 @@ def _metrics(evaluation: Evaluation) -> Markup:
 
 
 def _training(log: Path) -> Markup:
-    """Return the loss over steps, stages one after the other on one axis."""
+    """Return a chart of the loss; the steps of all stages are on one axis."""
     curves: dict[str, tuple[list[int], list[float]]] = {}
     stages: list[VerticalLine] = []
     offset = last = 0
@@ -112,7 +113,7 @@ def _training(log: Path) -> Markup:
         title="Training loss",
         x_label="step",
         y_label="nats per target",
-        marks=stages,
+        vertical_lines=stages,
     )
 
 
@@ -130,8 +131,8 @@ def _examples(evaluation: Evaluation) -> Section:
     outputs = [prediction.output for prediction in evaluation.predictions]
     correct = exact_matches(outputs, evaluation.expected)
     lead = (
-        f"{sum(correct)} of {len(correct)} outputs are correct. The first {EXAMPLES} of each kind "
-        "are shown, sorted by confidence."
+        f"{sum(correct)} of {len(correct)} outputs are correct. Up to {EXAMPLES} incorrect and "
+        f"{EXAMPLES} correct outputs are shown, each group sorted by confidence."
     )
     body = tables.examples_table(evaluation.predictions, evaluation.expected, EXAMPLES)
     return Section(title="Examples", lead=lead, body=body)

@@ -1,4 +1,4 @@
-"""Attention weights of a model for one input, by view."""
+"""Attention weights of a model for the views of one input."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from harken.errors import Failure, UserError
-from harken.inspection.record import AttentionRecord, Selection, attentions, record
+from harken.inspection.record import AttentionRecord, Selection, attention_layers, record
 from harken.inspection.refs import AttentionRef, HeadPattern, HeadRef, layer_label, select_heads
 from harken.inspection.store import record_to_disk
 from harken.report.palette import Weights, max_pool
@@ -52,7 +52,7 @@ class LayerAttention(NamedTuple):
 
 
 class ViewedAttention(NamedTuple):
-    """One view of an example with the attention modules that it matches."""
+    """One view of an example, with the weights of the attention modules that it matches."""
 
     view: AttentionView
     layers: Sequence[LayerAttention]
@@ -68,7 +68,7 @@ class ViewedAttention(NamedTuple):
 
     @property
     def columns(self) -> list[int]:
-        """The head numbers that any layer has: the columns of the overview."""
+        """All head numbers of the layers, which are the columns of the overview."""
         return sorted({head for layer in self.layers for head in layer.heads})
 
     def pooled(self, limit: int) -> "ViewedAttention":
@@ -83,9 +83,9 @@ def view_attention(
     layers: Collection[HeadPattern] = (),
     heads: Collection[HeadPattern] = (),
 ) -> list[ViewedAttention]:
-    """Run the model on an example and return its views that have attention.
+    """Run the model on an example and return the views that have attention.
 
-    Without patterns all heads are returned. A pattern that matches no head is an error.
+    Without patterns, all heads are returned. Raises `UserError` if a pattern matches no head.
     """
     with torch.inference_mode(), record(model, _selection(model, layers)) as records:
         example.run()
@@ -109,7 +109,7 @@ def view_attention(
 def save_attention(
     model: nn.Module, example: AttentionExample, folder: Path, layers: Collection[HeadPattern] = ()
 ) -> None:
-    """Write the weights, queries, keys and values of these layers, and the labels of each view."""
+    """Write weights, queries, keys and values of `layers` (default: all), and the views' labels."""
     selection = replace(_selection(model, layers), queries=True, keys=True, values=True)
     labels = [labels for view in example.views for labels in (view.queries, view.keys)]
     with torch.inference_mode(), record_to_disk(model, folder, selection, labels):
@@ -141,10 +141,10 @@ def attention_json(viewed: ViewedAttention) -> dict[str, Any]:
 
 
 def _selection(model: nn.Module, layers: Collection[HeadPattern]) -> Selection:
-    """Return the modules that match; in a model with two stacks, layer numbers are ambiguous."""
+    """Select modules by path, since layer numbers are ambiguous in an encoder-decoder."""
     if not layers:
         return Selection()
-    paths = list(attentions(model))
+    paths = list(attention_layers(model))
     for pattern in layers:
         if not any(map(pattern.matches, paths)):
             raise _unknown_pattern("layers", pattern, list(map(layer_label, paths)))
@@ -153,7 +153,7 @@ def _selection(model: nn.Module, layers: Collection[HeadPattern]) -> Selection:
 
 
 def _layers(records: Sequence[AttentionRecord], view: AttentionView) -> list[LayerAttention]:
-    """Return the weights of a view's modules; consecutive calls of a module are concatenated."""
+    """Return the weights of the modules of a view; calls of one module are concatenated."""
     calls: dict[str, list[Weights]] = {}
     for call in records:
         if view.matches(call.name):
@@ -164,7 +164,7 @@ def _layers(records: Sequence[AttentionRecord], view: AttentionView) -> list[Lay
         if not np.isfinite(weights).all():
             raise Failure(
                 f"{path}: attention weights are not finite",
-                fix="the model is damaged or has diverged: restore it or train it again",
+                fix="the weights of the model are damaged or diverged: restore them or train again",
             )
         shape = (len(weights), len(view.queries), len(view.keys))
         assert weights.shape == shape, (path, weights.shape, shape)
@@ -176,6 +176,6 @@ def _unknown_pattern(option: str, pattern: HeadPattern, known: Sequence[str]) ->
     names = list(dict.fromkeys(known))
     listed = ", ".join(names) if len(names) <= 8 else f"{names[0]} to {names[-1]}"
     return UserError(
-        f"{option} {pattern}: not in the model (expected some of {listed})",
-        fix=f"choose among these, or omit --{option} to see all",
+        f"{option} {pattern}: not in the model (expected one of {listed})",
+        fix=f"choose one of these, or omit --{option} to see all",
     )

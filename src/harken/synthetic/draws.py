@@ -1,7 +1,9 @@
-"""Random draws that depend only on a key, and functions that all generators share.
+"""Shared by the generators: random numbers from a key, checks of settings, and output files.
 
-Items can be generated in any order and in constant memory. `Dice` uses hashes, because `random` may
-change with Python. NumPy guarantees the bits of a stream, but not normal numbers made from them.
+An item depends only on its key, so items can be generated in any order and in constant memory.
+`HashRNG` uses hashes, because `random` may change with Python. `keyed_rng` has the same random bits
+in every version of NumPy, but numbers that NumPy computes from them, such as normal ones, may
+change.
 """
 
 import re
@@ -21,8 +23,11 @@ from harken.files import replacing
 T = TypeVar("T")
 
 
-class Dice:
-    """Draws from a key: digits of its 512-bit hash in mixed radix, of which few are needed."""
+class HashRNG:
+    """Random numbers from a key: digits of its 512-bit hash in mixed radix.
+
+    The product of all bounds must be far below 2^512; the numbers after that are 0.
+    """
 
     __slots__ = ("_digits",)
 
@@ -30,24 +35,24 @@ class Dice:
         text = "/".join(map(str, key))
         self._digits = int.from_bytes(blake2b(text.encode()).digest(), "little")
 
-    def below(self, bound: int) -> int:
+    def randrange(self, bound: int) -> int:
         self._digits, digit = divmod(self._digits, bound)
         return digit
 
-    def pick(self, items: Sequence[T]) -> T:
-        return items[self.below(len(items))]
+    def choice(self, items: Sequence[T]) -> T:
+        return items[self.randrange(len(items))]
 
 
 def keyed_rng(*key: int | str) -> np.random.Generator:
     """Return a random generator that depends only on the key."""
-    return np.random.Generator(np.random.Philox(key=Dice(*key).below(1 << 128)))
+    return np.random.Generator(np.random.Philox(key=HashRNG(*key).randrange(1 << 128)))
 
 
-def shuffled(position: int, size: int, *key: int | str) -> int:
+def shuffled_index(position: int, size: int, *key: int | str) -> int:
     """Return one element of the shuffled `range(size)` without computing the others.
 
-    A Feistel network permutes the smallest square that contains the range; it is repeated until the
-    result is in the range.
+    A Feistel network permutes the smallest square that contains the range. The network is applied
+    until the result is in the range (cycle walking).
     """
     position = int(position)  # numpy integers would overflow
     side = isqrt(size - 1) + 1
@@ -62,8 +67,8 @@ def shuffled(position: int, size: int, *key: int | str) -> int:
 
 @lru_cache
 def _round_keys(key: tuple[int | str, ...]) -> tuple[int, ...]:
-    dice = Dice("rounds", *key)
-    return tuple(dice.below(1 << 64) for _ in range(4))
+    rng = HashRNG("rounds", *key)
+    return tuple(rng.randrange(1 << 64) for _ in range(4))
 
 
 def _scramble(bits: int) -> int:
@@ -81,15 +86,15 @@ def require_ranges(config: object, **ranges: tuple[float, float]) -> None:
             raise ValueError(f"{name} must be {expected}, got {value}")
 
 
-def require_bounds(minimum: int, maximum: int, limit: int) -> None:
-    """Raise ValueError unless 1 <= minimum <= maximum <= limit."""
+def require_bounds(config: object, items: str, limit: int) -> None:
+    """Raise ValueError unless 1 <= min_ITEMS <= max_ITEMS <= limit, two fields of the config."""
+    low, high = f"min_{items}", f"max_{items}"
+    minimum, maximum = getattr(config, low), getattr(config, high)
     if not 1 <= minimum <= maximum <= limit:
-        raise ValueError(
-            f"expected 1 <= minimum <= maximum <= {limit}, got minimum {minimum}, maximum {maximum}"
-        )
+        raise ValueError(f"expected 1 <= {low} <= {high} <= {limit}, got {minimum} and {maximum}")
 
 
-def require_generated(folder: Path, names: re.Pattern[str]) -> None:
+def require_only_generated(folder: Path, names: re.Pattern[str]) -> None:
     """Raise `UserError` if a folder that is to be replaced contains files with other names."""
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
@@ -100,10 +105,10 @@ def require_generated(folder: Path, names: re.Pattern[str]) -> None:
 
 
 @contextmanager
-def open_all(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
+def open_outputs(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
     """Open text files that are renamed to their paths when all of them are complete."""
-    with ExitStack() as renames, ExitStack() as files:  # first all are closed, then renamed
-        parts = [renames.enter_context(replacing(path)) for path in paths]
+    with ExitStack() as renames, ExitStack() as files:  # all are closed before any is renamed
+        drafts = [renames.enter_context(replacing(path)) for path in paths]
         yield [
-            files.enter_context(part.open("w", encoding="utf-8", newline="\n")) for part in parts
+            files.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in drafts
         ]

@@ -1,14 +1,15 @@
-"""Combine the first words of one name with the last word of another to fictional names.
+"""Combine the first words of one name with the last word of another into fictional names.
 
-Their parts are as familiar to a model as those of real names, so they test whether its confidence
-reveals which people it has seen. A name may occur in the training texts by chance.
+The words of fictional names are as familiar to a model as those of real names. So fictional names
+test whether the confidence of the model reveals which people it has seen. A fictional name may
+occur in the training texts by chance.
 """
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-ATTEMPTS = 20  # per name: most are new, unless nearly all combinations are real
+ATTEMPTS = 20  # per name; most are new, unless nearly all combinations are real
 
 
 def fictional_names(names: Sequence[str], taken: Iterable[str], count: int, seed: int) -> list[str]:
@@ -18,7 +19,7 @@ def fictional_names(names: Sequence[str], taken: Iterable[str], count: int, seed
     lasts = list(dict.fromkeys(part[1] for part in parts if len(part) == 2))
     known = {*names, *taken}
     pairs = len(firsts) * len(lasts)
-    random = np.random.default_rng(seed)
-    drawn = random.choice(pairs, size=min(pairs, ATTEMPTS * count), replace=False)
-    made = (f"{firsts[pair // len(lasts)]} {lasts[pair % len(lasts)]}" for pair in drawn.tolist())
-    return [name for name in made if name not in known][:count]
+    rng = np.random.default_rng(seed)
+    drawn = rng.choice(pairs, size=min(pairs, ATTEMPTS * count), replace=False).tolist()
+    combined = (f"{firsts[pair // len(lasts)]} {lasts[pair % len(lasts)]}" for pair in drawn)
+    return [name for name in combined if name not in known][:count]

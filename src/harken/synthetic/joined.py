@@ -3,7 +3,7 @@
     three.wav  pause  one.wav  pause  four.wav   ->   "three one four", with word times
 
 Word times are those of the recordings, including silence at their ends. Pauses are digital silence.
-No speaker of dev or test is in train. A sentence depends only on the seed, the part, its index and
+No speaker of dev or test is in train. A sentence depends only on the seed, the split, its index and
 the recordings.
 """
 
@@ -16,9 +16,9 @@ import numpy as np
 from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.sound import read_sound
-from harken.formats.split import Part, hold_out, part_sizes
+from harken.formats.split import Split, hold_out, split_sizes
 from harken.synthetic.draws import keyed_rng, require_bounds, require_ranges
-from harken.synthetic.recordings import Recording, audio_path, make_recording, write_recorded
+from harken.synthetic.recordings import Recording, audio_path, make_recording, write_recordings
 
 MAX_SENTENCES = 100_000
 MAX_WORDS = 100  # per sentence
@@ -30,19 +30,19 @@ Speakers = tuple[str, ...] | float
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JoinedConfig:
-    """Number and length of sentences, and held-out speakers; dev and test are 10 % each."""
+    """Number and length of sentences, of which dev and test have 10 % each; held-out speakers."""
 
     sentences: int = 1000
     min_words: int = 3  # words per sentence
     max_words: int = 7
-    dev_speakers: Speakers = 0.15  # names, or a fraction of the speakers
-    test_speakers: Speakers = 0.15
+    test_speakers: Speakers = 0.15  # names, or a fraction of the speakers
+    dev_speakers: Speakers = 0.15  # names, or a fraction of the speakers that are not in test
     sample_rate: int = 8000  # samples per second
     seed: int = 0
 
     def __post_init__(self) -> None:
         require_ranges(self, sentences=(3, MAX_SENTENCES), sample_rate=(1000, 48_000))
-        require_bounds(self.min_words, self.max_words, MAX_WORDS)
+        require_bounds(self, "words", MAX_WORDS)
         for name in ("dev_speakers", "test_speakers"):
             speakers = getattr(self, name)
             if not speakers or (isinstance(speakers, float) and not 0 < speakers < 1):
@@ -51,7 +51,7 @@ class JoinedConfig:
 
 def split_by_speaker(
     recordings: Sequence[Utterance], config: JoinedConfig
-) -> dict[Part, list[Utterance]]:
+) -> dict[Split, list[Utterance]]:
     """Split recordings into train, dev and test by speaker."""
     rest, test = _hold_out_speakers(recordings, "test_speakers", config.test_speakers, config.seed)
     train, dev = _hold_out_speakers(rest, "dev_speakers", config.dev_speakers, config.seed)
@@ -81,7 +81,7 @@ def _hold_out_speakers(
 
 
 def joined_sentences(
-    recordings: Sequence[Utterance], config: JoinedConfig, part: Part, count: int
+    recordings: Sequence[Utterance], config: JoinedConfig, split: Split, count: int
 ) -> Iterator[Recording]:
     """Generate `count` sentences; the speaker of each is drawn uniformly."""
     speakers: dict[str, list[Utterance]] = {}
@@ -92,24 +92,26 @@ def joined_sentences(
         speakers.setdefault(recording.speaker, []).append(recording)
     names = sorted(speakers)
     for index in range(count):
-        random = keyed_rng("joined", config.seed, part, index)
-        candidates = speakers[names[random.integers(len(names))]]
-        words = random.integers(config.min_words, config.max_words, endpoint=True)
-        chosen = [candidates[i] for i in random.integers(len(candidates), size=words)]
-        yield _join(chosen, config, audio_path("joined", part, index), random)
+        rng = keyed_rng("joined", config.seed, split, index)
+        candidates = speakers[names[rng.integers(len(names))]]
+        length = rng.integers(config.min_words, config.max_words, endpoint=True)
+        chosen = [candidates[number] for number in rng.integers(len(candidates), size=length)]
+        yield _join(chosen, config, audio_path("joined", split, index), rng)
 
 
 def write_joined(recordings: Sequence[Utterance], config: JoinedConfig, folder: Path) -> list[Path]:
-    """Write all parts, one sentence at a time, and return the paths of the manifests."""
-    parts, sizes = split_by_speaker(recordings, config), part_sizes(config.sentences)
-    sentences = {part: joined_sentences(parts[part], config, part, sizes[part]) for part in parts}
-    return write_recorded(sentences, folder, name="joined", rate=config.sample_rate)
+    """Write all splits, one sentence at a time, and return the paths of the manifests."""
+    splits, sizes = split_by_speaker(recordings, config), split_sizes(config.sentences)
+    sentences = {
+        split: joined_sentences(splits[split], config, split, sizes[split]) for split in splits
+    }
+    return write_recordings(sentences, folder, name="joined", rate=config.sample_rate)
 
 
 def _join(
-    chosen: Sequence[Utterance], config: JoinedConfig, audio: Path, random: np.random.Generator
+    chosen: Sequence[Utterance], config: JoinedConfig, audio: Path, rng: np.random.Generator
 ) -> Recording:
-    pauses = random.uniform(*_PAUSE, size=len(chosen))
+    pauses = rng.uniform(*_PAUSE, size=len(chosen))
     gaps = np.rint(pauses / 1000 * config.sample_rate).astype(np.int64)
     gaps[0] = 0
     sounds = [

@@ -1,6 +1,7 @@
-"""Words of synthetic sentences: stems made of syllables, and their roots in the target language.
+"""Words of synthetic sentences: stems built from syllables, and their roots in the target language.
 
-Shuffled numbers are read as syllables, so that all stems and all roots differ.
+Roots, and stems that are not real words, are taken from shuffled lists of all combinations of
+syllables, so no two stems and no two roots are equal.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from itertools import chain
 from math import prod
 from typing import NamedTuple
 
-from harken.synthetic.draws import Dice, shuffled
+from harken.synthetic.draws import HashRNG, shuffled_index
 
 MAX_STEMS = 5000
 _HELD_OUT = 5  # one in five inflected forms is not in train
@@ -24,7 +25,7 @@ _STEM = (
 _ROOT = ("d k l m n r s t v", "a i o u", "d k l m n r s t v", "a i o u", "d k l m n r s t v")
 CLASSES = "aiu"  # the vowel of each noun class
 
-# Real words come first, so they are the most frequent. Generated stems follow in these roles.
+# Real words come first, so they are the most frequent. Generated stems follow with these roles.
 _REAL = {
     "both": "duck walk paint cook plant guard cloud hammer mirror shoulder",
     "noun": "river garden teacher boat",
@@ -55,16 +56,16 @@ class Lexicon(NamedTuple):
 def lexicon(seed: int, stems: int) -> Lexicon:
     """Return all words of a seed, with `stems` generated stems."""
     real = [(stem, role) for role, words in _REAL.items() for stem in words.split()]
-    made = [
+    generated = [
         (_spelling(_STEM, index, seed, "stems"), _ROLES[index % len(_ROLES)])
         for index in range(stems)
     ]
     nouns, verbs, adjectives = [], [], []
-    for index, (stem, role) in enumerate(real + made):
-        # A word that is both has two translations, which depend on its context.
+    for index, (stem, role) in enumerate(real + generated):
+        # A noun that is also a verb has two translations, which depend on its context.
         first, second = (_spelling(_ROOT, 2 * index + offset, seed, "roots") for offset in (0, 1))
         if role in ("noun", "both"):
-            nouns.append(LexiconEntry(stem, first, Dice(seed, "class", stem).pick(CLASSES)))
+            nouns.append(LexiconEntry(stem, first, HashRNG(seed, "class", stem).choice(CLASSES)))
         if role in ("verb", "both"):
             verbs.append(LexiconEntry(stem, second))
         if role == "adjective":
@@ -74,14 +75,15 @@ def lexicon(seed: int, stems: int) -> Lexicon:
         (verb.stem + ending for verb in verbs for ending in ("s", "ed", "ing")),
         (f"{adjective.stem}ly" for adjective in adjectives),
     )
-    held_out = (form for form in inflected if Dice(seed, "form", form).below(_HELD_OUT) == 0)
+    held_out = (form for form in inflected if HashRNG(seed, "form", form).randrange(_HELD_OUT) == 0)
     return Lexicon(tuple(nouns), tuple(verbs), tuple(adjectives), frozenset(held_out))
 
 
 def _spelling(syllables: Sequence[str], index: int, *key: int | str) -> str:
-    parts = [part.split() for part in syllables]
-    number, letters = shuffled(index, prod(map(len, parts)), *key), ""
-    for part in parts:
-        number, digit = divmod(number, len(part))
-        letters += part[digit]
+    """Return word `index` of the shuffled list of all combinations of syllables."""
+    choices = [options.split() for options in syllables]
+    rest, letters = shuffled_index(index, prod(map(len, choices)), *key), ""
+    for options in choices:
+        rest, digit = divmod(rest, len(options))
+        letters += options[digit]
     return letters

@@ -14,7 +14,7 @@ from itertools import accumulate, permutations
 from math import inf
 from pathlib import Path
 
-from harken.synthetic.draws import Dice, open_all, require_ranges, shuffled
+from harken.synthetic.draws import HashRNG, open_outputs, require_ranges, shuffled_index
 from harken.synthetic.phrasings import (
     FACTS,
     FIRMS,
@@ -46,13 +46,13 @@ class PeopleConfig:
     """Number of people and biographies, and how biographies vary."""
 
     people: int = 1000
-    question_ratio: float = 0.5  # share of people with a training question
+    train_share: float = 0.5  # share of people whose question is for training
     places: int = 120
     biographies: int = 1  # per person
-    facts: int = len(FACTS)  # per biography: the birthplace and random others
+    facts: int = len(FACTS)  # per biography: the birthplace and the first others of its order
     rewrite: bool = True  # draw phrasings per biography, else per person
-    permute: bool = True  # draw the order of sentences per biography, else use one order
-    earlier: int = 0  # number of facts before the birthplace in this one order
+    permute: bool = True  # draw the order of facts per biography, else use the same for all
+    earlier: int = 0  # without permute, the number of facts before the birthplace
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -64,10 +64,8 @@ class PeopleConfig:
             facts=(1, len(FACTS)),
             earlier=(0, self.facts - 1),
         )
-        if not 0 < self.question_ratio < 1:
-            raise ValueError(
-                f"question_ratio must be a share between 0 and 1, got {self.question_ratio}"
-            )
+        if not 0 < self.train_share < 1:
+            raise ValueError(f"train_share must be a share between 0 and 1, got {self.train_share}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,126 +94,132 @@ class PeopleFiles:
 
 
 @lru_cache
-def birthplaces(config: PeopleConfig) -> tuple[str, ...]:
-    """Return all places, most frequent first."""
+def place_names(config: PeopleConfig) -> tuple[str, ...]:
+    """Return the names of all places, most frequent first."""
     return tuple(
-        Dice(config.seed, "place", rank).pick(PLACE_PREFIXES)
-        + PLACE_STEMS[shuffled(rank, len(PLACE_STEMS), config.seed, "places")]
+        HashRNG(config.seed, "place", rank).choice(PLACE_PREFIXES)
+        + PLACE_STEMS[shuffled_index(rank, len(PLACE_STEMS), config.seed, "places")]
         for rank in range(config.places)
     )
 
 
 @lru_cache
 def _bounds(count: int) -> tuple[int, ...]:
-    """Return cumulative integer weights: place r has those from bounds[r] to bounds[r + 1]."""
+    """Return cumulative integer weights: the weight of place r is bounds[r + 1] - bounds[r]."""
     return (0, *accumulate(10**9 // (rank + _ZIPF_OFFSET) for rank in range(count)))
 
 
-def _other_place(excluded: int, dice: Dice, bounds: tuple[int, ...]) -> int:
+def _draw_other_place(excluded: int, rng: HashRNG, bounds: tuple[int, ...]) -> int:
+    """Draw a place other than `excluded`, by a number outside of its interval."""
     width = bounds[excluded + 1] - bounds[excluded]
-    ticket = dice.below(bounds[-1] - width)
-    return bisect_right(bounds, ticket if ticket < bounds[excluded] else ticket + width) - 1
+    number = rng.randrange(bounds[-1] - width)
+    if number >= bounds[excluded]:
+        number += width
+    return bisect_right(bounds, number) - 1
 
 
-def person(config: PeopleConfig, index: int) -> Person:
-    """Return a person; indices from `config.people` on are people without biographies."""
+def draw_person(config: PeopleConfig, index: int) -> Person:
+    """Return a person; those with indices from `config.people` on have no biographies."""
     if not 0 <= index < NAMES:
         raise IndexError(f"people are numbered from 0 to {NAMES - 1}, got {index}")
-    name, pronoun = _name(config.seed, index)
-    dice = Dice(config.seed, "person", index)
-    places, bounds = birthplaces(config), _bounds(config.places)
-    born = bisect_right(bounds, dice.below(bounds[-1])) - 1
+    name, pronoun = _draw_name(config.seed, index)
+    rng = HashRNG(config.seed, "person", index)
+    places, bounds = place_names(config), _bounds(config.places)
+    place = bisect_right(bounds, rng.randrange(bounds[-1])) - 1
     return Person(
         name=name,
         pronoun=pronoun,
-        birthplace=places[born],
-        birth_date=date.fromordinal(_EARLIEST + dice.below(_LATEST - _EARLIEST)),
-        profession=dice.pick(PROFESSIONS),
-        university=f"{dice.pick(LAST_NAMES)} {dice.pick(SCHOOLS)}",
-        studied_in=places[_other_place(born, dice, bounds)],
-        employer=f"{dice.pick(LAST_NAMES)} {dice.pick(FIRMS)}",
-        works_in=places[_other_place(born, dice, bounds)],
-        lives_in=places[_other_place(born, dice, bounds)],
+        birthplace=places[place],
+        birth_date=date.fromordinal(_EARLIEST + rng.randrange(_LATEST - _EARLIEST)),
+        profession=rng.choice(PROFESSIONS),
+        university=f"{rng.choice(LAST_NAMES)} {rng.choice(SCHOOLS)}",
+        studied_in=places[_draw_other_place(place, rng, bounds)],
+        employer=f"{rng.choice(LAST_NAMES)} {rng.choice(FIRMS)}",
+        works_in=places[_draw_other_place(place, rng, bounds)],
+        lives_in=places[_draw_other_place(place, rng, bounds)],
     )
 
 
-def _name(seed: int, index: int) -> tuple[str, str]:
+def _draw_name(seed: int, index: int) -> tuple[str, str]:
     """Read a shuffled index as one digit per part of the name, so that all names differ."""
-    rest, last = divmod(shuffled(index, NAMES, seed, "names"), len(LAST_NAMES))
-    rest, step = divmod(rest, _FIRSTS - 1)
+    rest, last = divmod(shuffled_index(index, NAMES, seed, "names"), len(LAST_NAMES))
+    rest, distance = divmod(rest, _FIRSTS - 1)  # of the middle name from the first name, minus 1
     gender, first = divmod(rest, _FIRSTS)
     pronoun = ("she", "he")[gender]
     firsts = FIRST_NAMES[pronoun]
-    middle = (first + 1 + step) % _FIRSTS
+    middle = (first + 1 + distance) % _FIRSTS
     return f"{firsts[first]} {firsts[middle]} {LAST_NAMES[last]}", pronoun
 
 
 def biographies(config: PeopleConfig, index: int) -> tuple[str, ...]:
     """Return the biographies of a person, one line each."""
-    who = person(config, index)
-    return tuple(_biography(config, index, who, copy) for copy in range(config.biographies))
+    person = draw_person(config, index)
+    return tuple(
+        _biography(config, index, person, version) for version in range(config.biographies)
+    )
 
 
-def _biography(config: PeopleConfig, index: int, who: Person, copy: int) -> str:
-    values = _template_values(who)
-    wording = Dice(config.seed, "wording", index, copy if config.rewrite else 0)
-    sentences = [wording.pick(phrasings).format_map(values) for phrasings in FACTS]
+def _biography(config: PeopleConfig, index: int, person: Person, version: int) -> str:
+    values = _template_values(person)
+    wording = HashRNG(config.seed, "wording", index, version if config.rewrite else 0)
+    sentences = [wording.choice(phrasings).format_map(values) for phrasings in FACTS]
     order = [fact for fact in range(len(FACTS)) if fact != _BIRTHPLACE]
     order.insert(config.earlier, _BIRTHPLACE)
     if config.permute:
-        order = list(Dice(config.seed, "order", index, copy).pick(_ORDERS))
+        order = list(HashRNG(config.seed, "order", index, version).choice(_ORDERS))
     others = [fact for fact in order if fact != _BIRTHPLACE][: config.facts - 1]
     selected = [fact for fact in order if fact == _BIRTHPLACE or fact in others]
-    return " ".join([f"{who.name}.", *(sentences[fact] for fact in selected)])
+    return " ".join([f"{person.name}.", *(sentences[fact] for fact in selected)])
 
 
-def _template_values(who: Person) -> dict[str, str]:
-    possessive = "her" if who.pronoun == "she" else "his"
-    day = who.birth_date
-    return asdict(who) | {
-        "last": who.name.rpartition(" ")[2],
-        "she": who.pronoun,
-        "She": who.pronoun.capitalize(),
+def _template_values(person: Person) -> dict[str, str]:
+    possessive = "her" if person.pronoun == "she" else "his"
+    day = person.birth_date
+    return asdict(person) | {
+        "last": person.name.rpartition(" ")[2],
+        "she": person.pronoun,
+        "She": person.pronoun.capitalize(),
         "her": possessive,
         "Her": possessive.capitalize(),
         "birth_date": f"{day.day} {MONTHS[day.month - 1]} {day.year}",
-        "a_profession": f"{'an' if who.profession[0] in 'aeiou' else 'a'} {who.profession}",
+        "a_profession": f"{'an' if person.profession[0] in 'aeiou' else 'a'} {person.profession}",
     }
 
 
-def question(who: Person) -> str:
+def question(person: Person) -> str:
     """Return the question about the birthplace."""
-    return f"Where was {who.name} born?"
+    return f"Where was {person.name} born?"
 
 
 def is_training_question(config: PeopleConfig, index: int) -> bool:
-    """Return whether the question about a person is for training; the share is exact."""
+    """Return whether the question about a person is for training, as `question_ratio` are."""
     if not 0 <= index < config.people:
         raise IndexError(f"{config.people} people are numbered from 0, got {index}")
-    count = min(max(round(config.question_ratio * config.people), 1), config.people - 1)
-    return shuffled(index, config.people, config.seed, "asked") < count
+    count = min(max(round(config.train_share * config.people), 1), config.people - 1)
+    return shuffled_index(index, config.people, config.seed, "asked") < count
 
 
 def write_people(
     config: PeopleConfig, folder: Path, progress: Callable[[int], None] | None = None
 ) -> PeopleFiles:
-    """Write the biographies and the questions; `progress` receives the number of lines so far.
+    """Write biographies and questions; `progress` receives the number of biographies so far.
 
-    The first biographies of all people come before the second ones, in another order.
+    people.txt has one biography of every person, then another of every person in another order, and
+    so on.
     """
     names = ("people.txt", "questions.train.tsv", "questions.test.tsv")
     paths = [folder / name for name in names]
     files = PeopleFiles(texts=paths[0], train=paths[1], test=paths[2])
-    with open_all(paths) as (texts, train, test):
+    with open_outputs(paths) as (texts, train, test):
         lines = config.people * config.biographies
         for line in range(lines):
-            copy, position = divmod(line, config.people)
-            index = shuffled(position, config.people, config.seed, "round", copy)
-            who = person(config, index)
-            texts.write(_biography(config, index, who, copy) + "\n")
-            if copy == 0:
-                part = train if is_training_question(config, index) else test
-                part.write(f"{question(who)}\t{who.birthplace}\n")
+            version, position = divmod(line, config.people)
+            index = shuffled_index(position, config.people, config.seed, "round", version)
+            person = draw_person(config, index)
+            texts.write(_biography(config, index, person, version) + "\n")
+            if version == 0:
+                questions = train if is_training_question(config, index) else test
+                questions.write(f"{question(person)}\t{person.birthplace}\n")
             if progress and ((line + 1) % _PROGRESS_EVERY == 0 or line + 1 == lines):
                 progress(line + 1)
     return files

@@ -3,8 +3,8 @@
     a red circle, and to the right of it a blue square   ->   "red circle blue square"
 
 A scene has one to four separate shapes. Its caption names color and shape of each from left to
-right; the box of each word is that of its shape. Everything is a function of the seed, the part and
-an index.
+right; the box of each word is that of its shape. Everything is a function of the seed, the split
+and an index.
 
     FOLDER/train.jsonl       {"index": 0, "caption": "red ring", "boxes_xywh": [[4, 9, 14, 14], …]}
     FOLDER/train.npz         images: uint8 [N, Y, X, 3]; the same for dev and test
@@ -32,13 +32,13 @@ from PIL import Image
 
 from harken.files import replacing, replacing_folder
 from harken.formats.examples import Box, CaptionedImage
-from harken.formats.split import Part, part_sizes
-from harken.synthetic.draws import keyed_rng, require_bounds, require_generated, require_ranges
+from harken.formats.split import Split, split_sizes
+from harken.synthetic.draws import keyed_rng, require_bounds, require_only_generated, require_ranges
 
 Plane = Float[np.ndarray, "Y X"]
 Picture = UInt8[np.ndarray, "Y X 3"]
 
-# They also differ in gray: 20, 50, 86, 120, 157, 201.
+# Their gray values differ too: 20, 50, 86, 120, 157, 201.
 COLORS: Mapping[str, tuple[int, int, int]] = {
     "black": (20, 20, 20),
     "blue": (20, 40, 180),
@@ -49,19 +49,26 @@ COLORS: Mapping[str, tuple[int, int, int]] = {
 }
 
 
-def _pointed(x: Plane, y: Plane, *, points: int, tip: float, waist: float, lower: float) -> Plane:
-    """Return the signed distance to a star with `points` tips, folded along its symmetry axes."""
+def _star(x: Plane, y: Plane, *, points: int, tip: float, waist: float, lower: float) -> Plane:
+    """Return the signed distance to a star with `points` tips, one of which is at the top.
+
+    tip, waist: distances of the tips and of the corners between them from the center of the star
+    lower: y of this center
+
+    Each pixel is mirrored into the sector between a tip and the next corner, in which the edge is
+    one straight line.
+    """
     half = np.pi / points
     y = y - lower
     angle = np.abs((np.arctan2(x, -y) + half) % (2 * half) - half)  # from the nearest tip
     along, across = np.hypot(x, y) * np.cos(angle), np.hypot(x, y) * np.sin(angle)
-    outwards = np.array([waist * np.sin(half), tip - waist * np.cos(half)])
-    outwards /= np.hypot(*outwards)
-    distance: Plane = (along - tip) * outwards[0] + across * outwards[1]
+    normal = np.array([waist * np.sin(half), tip - waist * np.cos(half)])  # of this line
+    normal /= np.hypot(*normal)
+    distance: Plane = (along - tip) * normal[0] + across * normal[1]
     return distance
 
 
-# By name, as functions of x and y in units of the radius.
+# Signed distances as functions of x and y, all in units of the radius.
 SHAPES: Mapping[str, Callable[[Plane, Plane], Plane]] = {
     "circle": lambda x, y: np.hypot(x, y) - 0.92,
     "cross": lambda x, y: np.maximum(
@@ -69,9 +76,9 @@ SHAPES: Mapping[str, Callable[[Plane, Plane], Plane]] = {
     ),
     "ring": lambda x, y: abs(np.hypot(x, y) - 0.76) - 0.2,
     "square": lambda x, y: np.maximum(abs(x), abs(y)) - 0.82,
-    # The width of both is twice the radius.
-    "star": partial(_pointed, points=5, tip=1.05, waist=0.5, lower=0.1),
-    "triangle": partial(_pointed, points=3, tip=1.15, waist=0.575, lower=0.29),
+    # Stars and triangles are two radii wide.
+    "star": partial(_star, points=5, tip=1.05, waist=0.5, lower=0.1),
+    "triangle": partial(_star, points=3, tip=1.15, waist=0.575, lower=0.29),
 }
 
 MAX_SCENES = 100_000
@@ -80,14 +87,14 @@ SIZES = (32, 512)
 EXAMPLES = 8
 
 PAIRS = tuple(product(COLORS, SHAPES))
-assert len(COLORS) == len(SHAPES)  # so that a pair can be held out of each
+assert len(COLORS) == len(SHAPES)  # so that one pair per color and per shape can be held out
 
 _BACKGROUND = (232, 248)  # range of gray values
 _MARGIN = 1.25  # pixels around a shape, which contain its antialiased edge
-# Radius and minimum horizontal distance, in sizes of the image. The distance exceeds differences of
-# radii, so that left edges, centers and right edges have the same order.
+# Radius and minimum horizontal distance, as fractions of the image size. The distance exceeds
+# differences of radii, so that left edges, centers and right edges have the same order.
 _RADII = (0.11, 0.17)
-_STEP = 0.1
+_MIN_DISTANCE = 0.1
 _LAYOUTS = 128  # drawn together: one in 25 is valid for three shapes, one in 800 for four
 _GENERATED = re.compile(r"\d+\.png")
 
@@ -100,15 +107,15 @@ class ScenesConfig:
     size: int = 48  # pixels, width and height
     min_shapes: int = 1  # shapes per scene
     max_shapes: int = 3
-    noise: float = 3.0  # standard deviation, of 255 steps
-    # Some pairs of color and shape are only in test, and no others are there: the difference
-    # between test and dev measures memorization of pairs.
+    noise: float = 3.0  # standard deviation; pixels are 0 to 255
+    # Test has only pairs of color and shape that are not in train and dev: the difference between
+    # test and dev measures memorization of pairs.
     new_pairs: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
         require_ranges(self, scenes=(3, MAX_SCENES), size=SIZES, noise=(0, 64))
-        require_bounds(self.min_shapes, self.max_shapes, MAX_SHAPES)
+        require_bounds(self, "shapes", MAX_SHAPES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,55 +143,57 @@ def held_out_pairs(seed: int) -> set[tuple[str, str]]:
     return set(zip(COLORS, shapes, strict=True))
 
 
-def draw_scene(config: ScenesConfig, part: Part, index: int) -> DrawnScene:
+def draw_scene(config: ScenesConfig, split: Split, index: int) -> DrawnScene:
     """Draw one scene; its boxes are those of the image without noise."""
-    random = keyed_rng("drawn", config.seed, part, index)
-    shapes = _draw_shapes(config, part, random)
-    picture = np.full((config.size, config.size, 3), random.integers(*_BACKGROUND), dtype=np.uint8)
+    rng = keyed_rng("drawn", config.seed, split, index)
+    shapes = _draw_shapes(config, split, rng)
+    picture = np.full((config.size, config.size, 3), rng.integers(*_BACKGROUND), dtype=np.uint8)
     boxes = [paint(picture, shape) for shape in shapes]
-    noise = random.normal(0.0, config.noise, picture.shape)
+    noise = rng.normal(0.0, config.noise, picture.shape)
     caption = " ".join(f"{shape.color} {shape.shape}" for shape in shapes)
-    boxes_of_words = tuple(box for box in boxes for _ in ("color", "shape"))
+    word_boxes = tuple(box for box in boxes for _ in ("color", "shape"))
     noisy = np.clip(np.rint(picture + noise), 0, 255).astype(np.uint8)
-    return DrawnScene(CaptionedImage(index, (caption,), boxes_of_words), noisy, shapes)
+    return DrawnScene(CaptionedImage(index, (caption,), word_boxes), noisy, shapes)
 
 
 def _draw_shapes(
-    config: ScenesConfig, part: Part, random: np.random.Generator
+    config: ScenesConfig, split: Split, rng: np.random.Generator
 ) -> tuple[ColoredShape, ...]:
-    """Draw pairs once, and layouts until the shapes are separate."""
+    """Draw colors and shapes once, and layouts until no shapes overlap."""
     pairs = PAIRS
     if config.new_pairs:
         held_out = held_out_pairs(config.seed)
-        pairs = tuple(pair for pair in PAIRS if (pair in held_out) == (part == "test"))
-    count = int(random.integers(config.min_shapes, config.max_shapes, endpoint=True))
-    chosen = [pairs[number] for number in random.integers(len(pairs), size=count)]
-    first, second = np.triu_indices(count, 1)
+        pairs = tuple(pair for pair in PAIRS if (pair in held_out) == (split == "test"))
+    count = int(rng.integers(config.min_shapes, config.max_shapes, endpoint=True))
+    chosen = [pairs[number] for number in rng.integers(len(pairs), size=count)]
+    first, second = np.triu_indices(count, 1)  # every two shapes of the scene
     while True:
-        radii = config.size * random.uniform(*_RADII, size=(_LAYOUTS, count))
+        radii = config.size * rng.uniform(*_RADII, size=(_LAYOUTS, count))
         reach = radii + _MARGIN
-        x, y = random.uniform(reach, config.size - reach, size=(2, *reach.shape))
-        across, down = (np.abs(middle[:, first] - middle[:, second]) for middle in (x, y))
-        apart = np.maximum(across, down) >= reach[:, first] + reach[:, second]
-        clear = np.flatnonzero((apart & (across >= _STEP * config.size)).all(axis=1))
-        if clear.size:
-            layout = sorted(np.stack([x, y, radii], axis=2)[clear[0]].tolist())
+        x, y = rng.uniform(reach, config.size - reach, size=(2, *reach.shape))
+        across, down = (np.abs(center[:, first] - center[:, second]) for center in (x, y))
+        is_separate = np.maximum(across, down) >= reach[:, first] + reach[:, second]
+        valid = np.flatnonzero((is_separate & (across >= _MIN_DISTANCE * config.size)).all(axis=1))
+        if valid.size:
+            # Sorted by x, that is from left to right.
+            layout = sorted(np.stack([x, y, radii], axis=2)[valid[0]].tolist())
             return tuple(
-                ColoredShape(*pair, *place) for pair, place in zip(chosen, layout, strict=True)
+                ColoredShape(*pair, *circle) for pair, circle in zip(chosen, layout, strict=True)
             )
 
 
 def paint(picture: Picture, shape: ColoredShape) -> Box:
     """Draw a shape into an image, and return the box of the pixels that changed."""
+    # A window that contains the shape and its antialiased edge.
     rows, columns = (
         slice(max(int(center - shape.radius - 1.5), 0), int(center + shape.radius + 2.5))
         for center in (shape.y, shape.x)
     )
-    under = picture[rows, columns]
-    covered = coverage(shape, rows.start, columns.start, *under.shape[:2])[..., None]
-    mixed = np.rint((1 - covered) * under + covered * COLORS[shape.color]).astype(np.uint8)
-    changed = (mixed != under).any(axis=2)
-    picture[rows, columns] = mixed
+    window = picture[rows, columns]
+    covered = coverage(shape, rows.start, columns.start, *window.shape[:2])[..., None]
+    blended = np.rint((1 - covered) * window + covered * COLORS[shape.color]).astype(np.uint8)
+    changed = (blended != window).any(axis=2)
+    picture[rows, columns] = blended
     box = Image.fromarray(changed).getbbox()
     assert box is not None, "a shape differs from the background"
     left, top, right, bottom = box
@@ -205,24 +214,27 @@ def coverage(shape: ColoredShape, top: int, left: int, rows: int, columns: int) 
 
 
 def write_scenes(config: ScenesConfig, folder: Path) -> list[Path]:
-    """Write all parts, one scene at a time, and return the paths of files and example folder."""
-    sizes = part_sizes(config.scenes)
-    captions, images = ([folder / f"{part}.{end}" for part in sizes] for end in ("jsonl", "npz"))
+    """Write all splits, one scene at a time; return the paths of files and example folder."""
+    sizes = split_sizes(config.scenes)
+    captions = [folder / f"{split}.jsonl" for split in sizes]
+    images = [folder / f"{split}.npz" for split in sizes]
     examples = folder / "examples"
-    require_generated(examples, _GENERATED)
+    require_only_generated(examples, _GENERATED)
     with ExitStack() as unfinished:
         pictures = unfinished.enter_context(replacing_folder(examples))
-        for (part, count), *paths in zip(sizes.items(), captions, images, strict=True):
-            parts = [unfinished.enter_context(replacing(path)) for path in paths]
-            _write_part(config, part, count, *parts)
+        for (split, count), *paths in zip(sizes.items(), captions, images, strict=True):
+            temporary = [unfinished.enter_context(replacing(path)) for path in paths]
+            _write_split(config, split, count, *temporary)
         for index in range(min(EXAMPLES, sizes["test"])):
             picture = draw_scene(config, "test", index).picture
             Image.fromarray(picture).save(pictures / f"{index}.png")
     return [*captions, *images, examples]
 
 
-def _write_part(config: ScenesConfig, part: Part, count: int, captions: Path, images: Path) -> None:
-    """Write a file as `numpy.savez_compressed` does, without all images in memory."""
+def _write_split(
+    config: ScenesConfig, split: Split, count: int, captions: Path, images: Path
+) -> None:
+    """Write captions, and images as `numpy.savez_compressed` does, one image at a time."""
     header = {"descr": "|u1", "fortran_order": False, "shape": (count, config.size, config.size, 3)}
     with (
         captions.open("w", encoding="utf-8", newline="\n") as lines,
@@ -231,7 +243,7 @@ def _write_part(config: ScenesConfig, part: Part, count: int, captions: Path, im
     ):
         np.lib.format.write_array_header_1_0(array, header)
         for index in range(count):
-            captioned, picture, _ = draw_scene(config, part, index)
+            captioned, picture, _ = draw_scene(config, split, index)
             boxes = [[box.x, box.y, box.width, box.height] for box in captioned.boxes]
             fields = {"index": index, "caption": captioned.captions[0], "boxes_xywh": boxes}
             lines.write(json.dumps(fields) + "\n")

@@ -2,18 +2,19 @@
 
     the  old  duck  walks  to   a    river  .
     DET  ADJ  NOUN  VERB   ADP  DET  NOUN   PUNCT
-    the  duck old   a    river  to   walks  .        (in the words of that language)
+    the  duck old   a    river  to   walks  .        (the order of the translation)
 
 A model has to learn:
 
     tagging      `duck` is a noun or a verb, `that` a determiner, a pronoun or a conjunction, and
                  `to` a preposition or a particle, depending on the context
     spelling     one in five inflected forms is only in dev and test
-    reordering   verbs come last, adjectives, numbers and prepositions after their noun phrase
+    reordering   verbs come last, adjectives and numbers after their noun, prepositions after their
+                 noun phrase
     agreement    articles and adjectives have the vowel of the noun class, and -n in the plural
 
-Everything is a function of the seed, the part and an index. The words of a sentence determine its
-part, so parts share no sentences, not even with different seeds. The words are in `lexicon.py`.
+Everything is a function of the seed, the split and an index. The words of a sentence determine its
+split, so splits share no sentences, not even with different seeds. The words are in `lexicon.py`.
 """
 
 from collections.abc import Sequence
@@ -23,16 +24,16 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from harken.formats.split import Part, part_sizes
-from harken.synthetic.draws import Dice, open_all, require_ranges
+from harken.formats.split import Split, split_sizes
+from harken.synthetic.draws import HashRNG, open_outputs, require_ranges
 from harken.synthetic.lexicon import CLASSES, MAX_STEMS, Lexicon, lexicon
 from harken.synthetic.phrasings import FIRST_NAMES
 
 T = TypeVar("T")
 Key = tuple[int | str, ...]  # seed of the random choices of a phrase
 
-# A sentence belongs to the part that contains the hash of its words modulo 10.
-_HASHES: dict[Part, range] = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
+# A sentence belongs to the split that contains the hash of its words modulo 10.
+_HASHES: dict[Split, range] = {"train": range(8), "dev": range(8, 9), "test": range(9, 10)}
 
 _NAMES = (*FIRST_NAMES["she"], *FIRST_NAMES["he"])
 # Singular, plural, and the word of the target language.
@@ -72,7 +73,7 @@ class SentencesConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SentencesFiles:
-    """Paths of the files of each part, and of one text with all sentences."""
+    """Paths of the files of each split, and of one text with all sentences."""
 
     train_conllu: Path
     train_source: Path
@@ -105,28 +106,28 @@ class Nominal(NamedTuple):
 EMPTY = Phrase((), (), ())
 
 
-def sentence(config: SentencesConfig, part: Part, index: int) -> Phrase:
-    """Draw sentences until one belongs to the part, and return it."""
+def sentence(config: SentencesConfig, split: Split, index: int) -> Phrase:
+    """Draw sentences until one belongs to the split, and return it."""
     lex = lexicon(config.seed, config.words)
     for attempt in count():
-        drawn = _sentence(lex, (config.seed, part, index, attempt))
-        held_out = part == "train" and not lex.held_out.isdisjoint(drawn.words)
-        if Dice("part", *drawn.words).below(10) in _HASHES[part] and not held_out:
+        drawn = _sentence(lex, (config.seed, split, index, attempt))
+        is_held_out = split == "train" and not lex.held_out.isdisjoint(drawn.words)
+        if HashRNG("part", *drawn.words).randrange(10) in _HASHES[split] and not is_held_out:
             break
     return drawn
 
 
 def _sentence(lex: Lexicon, key: Key) -> Phrase:
-    dice = Dice(*key)
-    kind = dice.below(10)
+    rng = HashRNG(*key)
+    kind = rng.randrange(10)
     if kind == 0:
         key = (*key, "first")
         subject = _nominal(lex, (*key, "subject"), modified=True)
-        question = _predicate(lex, key, subject.phrase, subject.is_singular, question=True)
+        question = _predicate(lex, key, subject.phrase, subject.is_singular, is_question=True)
         return _concatenate(question, Phrase(("?",), ("PUNCT",), ("mo", "?")))
     body = _indirect_speech(lex, key) if kind == 1 else _clause(lex, (*key, "first"))
     if kind == 2:
-        word, translation = dice.pick(_CONJUNCTIONS)
+        word, translation = rng.choice(_CONJUNCTIONS)
         second = _clause(lex, (*key, "second"))
         body = _concatenate(body, _word(word, "CCONJ", translation), second)
     return _concatenate(body, _word(".", "PUNCT", "."))
@@ -134,117 +135,117 @@ def _sentence(lex: Lexicon, key: Key) -> Phrase:
 
 def _indirect_speech(lex: Lexicon, key: Key) -> Phrase:
     subject = _nominal(lex, (*key, "subject"))
-    saying = _irregular(Dice(*key, "saying"), _SAYING, subject.is_singular)
+    saying = _irregular(HashRNG(*key, "saying"), _SAYING, subject.is_singular)
     that, clause = _word("that", "SCONJ", "ke"), _clause(lex, (*key, "said"))
     return _reorder((subject.phrase, saying, that, clause), (subject.phrase, clause, that, saying))
 
 
 def _clause(lex: Lexicon, key: Key) -> Phrase:
     """Return a subject with a verb, with "want to" and a verb, or with "is" and an adjective."""
-    dice = Dice(*key)
+    rng = HashRNG(*key)
     subject = _nominal(lex, (*key, "subject"), modified=True)
-    kind = dice.below(8)
+    kind = rng.randrange(8)
     if kind == 0:
         copula = _word("is" if subject.is_singular else "are", "AUX", "esta")
-        adjective = _adjective(dice, lex, subject.ending)
+        adjective = _adjective(rng, lex, subject.ending)
         return _reorder((subject.phrase, copula, adjective), (subject.phrase, adjective, copula))
     if kind == 1:
-        wish = _irregular(dice, _WANTING, subject.is_singular)
-        stem, root, _ = _pick_skewed(dice, lex.verbs)
+        want = _irregular(rng, _WANTING, subject.is_singular)
+        stem, root, _ = _choose_skewed(rng, lex.verbs)
         to, verb = _word("to", "PART"), _word(stem, "VERB", f"{root}es")
         complements = _complements(lex, (*key, "rest"))
         return _reorder(
-            (subject.phrase, wish, to, verb, complements), (subject.phrase, complements, verb, wish)
+            (subject.phrase, want, to, verb, complements), (subject.phrase, complements, verb, want)
         )
     return _predicate(lex, key, subject.phrase, subject.is_singular)
 
 
 def _predicate(
-    lex: Lexicon, key: Key, subject: Phrase, is_singular: bool, *, question: bool = False
+    lex: Lexicon, key: Key, subject: Phrase, is_singular: bool, *, is_question: bool = False
 ) -> Phrase:
     """Add a verb and its complements to a subject."""
-    auxiliary, main = _verb(lex, (*key, "verb"), is_singular, question=question)
+    auxiliary, main = _verb(lex, (*key, "verb"), is_singular, is_question=is_question)
     complements = _complements(lex, (*key, "rest"))
-    first = (auxiliary, subject) if question else (subject, auxiliary)
+    first = (auxiliary, subject) if is_question else (subject, auxiliary)
     return _reorder((*first, main, complements), (subject, complements, auxiliary, main))
 
 
 def _verb(
-    lex: Lexicon, key: Key, is_singular: bool, *, question: bool = False
+    lex: Lexicon, key: Key, is_singular: bool, *, is_question: bool = False
 ) -> tuple[Phrase, Phrase]:
     """Return an auxiliary, which may be empty except in questions, and the verb."""
-    dice = Dice(*key)
-    stem, root, _ = _pick_skewed(dice, lex.verbs)
-    kind = dice.below(3) if question else dice.below(8)
+    rng = HashRNG(*key)
+    stem, root, _ = _choose_skewed(rng, lex.verbs)
+    kind = rng.randrange(3) if is_question else rng.randrange(8)
     if kind == 0:
         return _word("will", "AUX"), _word(stem, "VERB", f"{root}eda")
     if kind == 1:
         be = _word("is" if is_singular else "are", "AUX")
         return be, _word(f"{stem}ing", "VERB", f"{root}eri")
-    past = dice.below(2) == 0
+    past = rng.randrange(2) == 0
     ending = "emo" if past else "e"
     if kind == 2:
         do = "did" if past else "does" if is_singular else "do"
         negated = Phrase((do, "not"), ("AUX", "PART"), ("ne",))
-        return _word(do, "AUX") if question else negated, _word(stem, "VERB", root + ending)
+        return _word(do, "AUX") if is_question else negated, _word(stem, "VERB", root + ending)
     form = f"{stem}ed" if past else f"{stem}s" if is_singular else stem
     return EMPTY, _word(form, "VERB", root + ending)
 
 
-def _irregular(dice: Dice, verbs: Sequence[tuple[str, str, str, str]], is_singular: bool) -> Phrase:
-    plural, singular, past, root = dice.pick(verbs)
-    if dice.below(2) == 0:
+def _irregular(rng: HashRNG, verbs: Sequence[tuple[str, ...]], is_singular: bool) -> Phrase:
+    plural, singular, past, root = rng.choice(verbs)
+    if rng.randrange(2) == 0:
         return _word(past, "VERB", f"{root}emo")
     return _word(singular if is_singular else plural, "VERB", f"{root}e")
 
 
 def _complements(lex: Lexicon, key: Key) -> Phrase:
-    """Return an object, a place and an adverb, all optional; the translation is reversed.
+    """Return an object, a place and an adverb, all optional; the translation reverses their order.
 
     The object is not modified, so that `they paint the duck near the river` is unambiguous.
     """
-    dice = Dice(*key)
+    rng = HashRNG(*key)
     parts = []
-    if dice.below(5) < 3:
+    if rng.randrange(5) < 3:
         parts.append(_nominal(lex, (*key, "object"), is_object=True).phrase)
-    if dice.below(4) == 0:
+    if rng.randrange(4) == 0:
         parts.append(_prepositional_phrase(lex, (*key, "place")))
-    if dice.below(5) == 0:
-        stem, root, _ = _pick_skewed(dice, lex.adjectives)
+    if rng.randrange(5) == 0:
+        stem, root, _ = _choose_skewed(rng, lex.adjectives)
         parts.append(_word(f"{stem}ly", "ADV", f"{root}os"))
     return _reorder(parts, parts[::-1])
 
 
 def _prepositional_phrase(lex: Lexicon, key: Key) -> Phrase:
-    word, translation = Dice(*key).pick(_PREPOSITIONS)
+    word, translation = HashRNG(*key).choice(_PREPOSITIONS)
     preposition = _word(word, "ADP", translation)
     noun_phrase = _nominal(lex, (*key, "of"), is_object=True).phrase
     return _reorder((preposition, noun_phrase), (noun_phrase, preposition))
 
 
 def _nominal(lex: Lexicon, key: Key, *, modified: bool = False, is_object: bool = False) -> Nominal:
-    """Return a pronoun, a name or a noun; `modified` allows modifiers after it."""
-    dice = Dice(*key)
-    kind = dice.below(10)
+    """Return a pronoun, a name or a noun phrase; `modified` allows a postmodifier."""
+    rng = HashRNG(*key)
+    kind = rng.randrange(10)
     if kind < 2:
-        subject, object_, root, is_singular, vowel = dice.pick(_PRONOUNS)
+        subject, object_, root, is_singular, vowel = rng.choice(_PRONOUNS)
         word, translation = (object_, f"{root}m") if is_object else (subject, root)
         ending = vowel + "n" * (not is_singular)
         return Nominal(_word(word, "PRON", translation), is_singular, ending)
     if kind == 2:
-        name = _pick_skewed(dice, _NAMES)
+        name = _choose_skewed(rng, _NAMES)
         return Nominal(_word(name, "PROPN", name), True, CLASSES[0])
-    noun, is_singular = _pick_skewed(dice, lex.nouns), dice.below(5) < 3
+    noun, is_singular = _choose_skewed(rng, lex.nouns), rng.randrange(5) < 3
     ending = noun.vowel + "n" * (not is_singular)
-    singular, plural, article = dice.pick(_ARTICLES)
+    singular, plural, article = rng.choice(_ARTICLES)
     determiner = _word(singular if is_singular else plural, "DET", article + ending)
     head = _word(noun.stem + "s" * (not is_singular), "NOUN", noun.root + ending)
     modifiers = []
-    if not is_singular and dice.below(4) == 0:
-        number, translation = dice.pick(_NUMBERS)
+    if not is_singular and rng.randrange(4) == 0:
+        number, translation = rng.choice(_NUMBERS)
         modifiers.append(_word(number, "NUM", translation))
-    if dice.below(3) == 0:
-        modifiers.append(_adjective(dice, lex, ending))
+    if rng.randrange(3) == 0:
+        modifiers.append(_adjective(rng, lex, ending))
     postmodifier = _postmodifier(lex, (*key, "more"), is_singular) if modified else EMPTY
     phrase = _reorder(
         (determiner, *modifiers, head, postmodifier),
@@ -255,7 +256,7 @@ def _nominal(lex: Lexicon, key: Key, *, modified: bool = False, is_object: bool 
 
 def _postmodifier(lex: Lexicon, key: Key, is_singular: bool) -> Phrase:
     """Return a prepositional phrase, a relative clause or, mostly, nothing."""
-    kind = Dice(*key).below(6)
+    kind = HashRNG(*key).randrange(6)
     if kind == 0:
         return _prepositional_phrase(lex, (*key, "place"))
     if kind == 1:
@@ -263,14 +264,14 @@ def _postmodifier(lex: Lexicon, key: Key, is_singular: bool) -> Phrase:
     return EMPTY
 
 
-def _adjective(dice: Dice, lex: Lexicon, ending: str) -> Phrase:
-    stem, root, _ = _pick_skewed(dice, lex.adjectives)
+def _adjective(rng: HashRNG, lex: Lexicon, ending: str) -> Phrase:
+    stem, root, _ = _choose_skewed(rng, lex.adjectives)
     return _word(stem, "ADJ", root + ending)
 
 
-def _pick_skewed(dice: Dice, items: Sequence[T]) -> T:
-    """Pick an item; the first items are more frequent than the last."""
-    return items[dice.below(1 + dice.below(len(items)))]
+def _choose_skewed(rng: HashRNG, items: Sequence[T]) -> T:
+    """Choose an item; earlier items are more frequent."""
+    return items[rng.randrange(1 + rng.randrange(len(items)))]
 
 
 def _word(word: str, tag: str, translation: str | None = None) -> Phrase:
@@ -278,7 +279,7 @@ def _word(word: str, tag: str, translation: str | None = None) -> Phrase:
 
 
 def _reorder(source: Sequence[Phrase], target: Sequence[Phrase]) -> Phrase:
-    """Join the same phrases in the order of each language."""
+    """Join the same phrases in source order and in target order."""
     return Phrase(
         tuple(chain.from_iterable(phrase.words for phrase in source)),
         tuple(chain.from_iterable(phrase.tags for phrase in source)),
@@ -291,25 +292,25 @@ def _concatenate(*phrases: Phrase) -> Phrase:
 
 
 def write_sentences(config: SentencesConfig, folder: Path) -> SentencesFiles:
-    """Write all parts as CoNLL-U and as parallel text, and all sentences as one text."""
+    """Write all splits as CoNLL-U and as parallel text, and all sentences as one text."""
     suffixes = {"conllu": "conllu", "source": "en", "target": "xx"}
     paths = {
-        f"{part}_{name}": folder / f"{part}.{suffix}"
-        for part in _HASHES
+        f"{split}_{name}": folder / f"{split}.{suffix}"
+        for split in _HASHES
         for name, suffix in suffixes.items()
     }
     files = SentencesFiles(**paths, text=folder / "text.txt")
-    sizes = part_sizes(config.sentences)
-    with open_all([*paths.values(), files.text]) as handles:
+    sizes = split_sizes(config.sentences)
+    with open_outputs([*paths.values(), files.text]) as handles:
         opened = dict(zip([*paths, "text"], handles, strict=True))
-        for part, size in sizes.items():
+        for split, size in sizes.items():
             for index in range(size):
-                words, tags, translation = sentence(config, part, index)
+                words, tags, translation = sentence(config, split, index)
                 line = " ".join(words) + "\n"
                 opened["text"].write(line)
-                opened[f"{part}_source"].write(line)
-                opened[f"{part}_target"].write(" ".join(translation) + "\n")
-                opened[f"{part}_conllu"].write(_conllu(f"{part}-{index + 1}", words, tags))
+                opened[f"{split}_source"].write(line)
+                opened[f"{split}_target"].write(" ".join(translation) + "\n")
+                opened[f"{split}_conllu"].write(_conllu(f"{split}-{index + 1}", words, tags))
     return files
 
 

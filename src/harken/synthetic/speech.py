@@ -2,16 +2,18 @@
 
     zero  ->  z i r o  ->  signal
 
-Voices differ in the length of the vocal tract, pitch, tempo, level and tilt. No speaker of dev or
-test is in train. Everything is a function of the seed, the part and an index. A word is a source
-filtered by resonances that are interpolated between phones:
+Voices differ in the length of the vocal tract, pitch, tempo, level and spectral tilt. No speaker of
+dev or test is in train. Everything is a function of the seed, the split and an index. A word is a
+source filtered by resonances (formants) that are interpolated between phones:
 
-    e(t) = √v(t) · pulses(t) + √(1 - v(t)) · noise(t)               the source; v is its voicing
-    A²(f, t) = f^tilt · Σ_i 1 / (1 + ((f - s·F_i(t)) / (B(t)/2))²)   the resonances, mean power one
-    x(t) = g(t) · Σ_frames w · IFFT[A · FFT[w · e]]                 w² of overlapping frames is one
+    e(t) = √v(t) · pulses(t) + √(1 - v(t)) · noise(t)                source
+    A²(f, t) = f^p · Σ_i 1 / (1 + ((f - s·F_i(t)) / (B(t)/2))²)      filter, scaled to mean 1 over f
+    x(t) = g(t) · Σ_frames w · IFFT[A · FFT[w · e]]                  signal
 
-F, B, v and g are linear between the middles of phones. g is zero outside of words, so word times
-are exact.
+    v, F_i, B, g    voicing, resonances, bandwidth, gain: constant in the middle of a phone, else
+                    linear; g is zero outside of words, so word times are exact
+    s, p            scale of the resonances and exponent of the tilt, both of the speaker
+    w               sine window; frames overlap by half, so that the sum of w² is 1
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,14 +24,14 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from harken.formats.split import Part, part_sizes
+from harken.formats.split import Split, split_sizes
 from harken.synthetic.draws import keyed_rng, require_bounds, require_ranges
 from harken.synthetic.recordings import (
     Recording,
     Signal,
     audio_path,
     make_recording,
-    write_recorded,
+    write_recordings,
 )
 
 MAX_UTTERANCES = 100_000
@@ -38,11 +40,12 @@ RATES = (4000, 48000)
 _FRAME = 0.032  # seconds
 _PAUSE = (0.03, 0.2)  # seconds between two words
 _EDGE = (0.1, 0.3)  # seconds before the first word and after the last
-_STEADY = (0.25, 0.75)  # the constant part of a phone
+_STEADY = (0.25, 0.75)  # where a phone is constant, as fractions of its length
 # Standard deviations of the logarithms of length, level and resonances of a phone.
-_CHANGES = np.array([0.25, 0.12, 0.08, 0.08, 0.08])
+_DEVIATIONS = np.array([0.25, 0.12, 0.08, 0.08, 0.08])
 
-Knots = Float[np.ndarray, "7 knots"]  # time in samples, gain, voicing, bandwidth, resonances
+# Rows: time in samples, gain, voicing, bandwidth and three resonances.
+Knots = Float[np.ndarray, "7 knots"]
 Track = Float[np.ndarray, "_times"]
 
 
@@ -109,7 +112,7 @@ class SpeechConfig:
             sample_rate=RATES,
             snr=(0, 120),
         )
-        require_bounds(self.min_words, self.max_words, MAX_WORDS)
+        require_bounds(self, "words", MAX_WORDS)
         unknown = [word for word in self.words if word not in PRONUNCIATIONS]
         if unknown or not self.words:
             raise ValueError(
@@ -118,34 +121,35 @@ class SpeechConfig:
             )
 
 
-def speaker_numbers(config: SpeechConfig, part: Part) -> range:
-    """Return the numbers of the speakers of a part; parts share no speakers."""
-    aside = max(config.speakers // 5, 1)
-    dev, test, end = config.speakers - 2 * aside, config.speakers - aside, config.speakers
-    return {"train": range(dev), "dev": range(dev, test), "test": range(test, end)}[part]
+def speaker_numbers(config: SpeechConfig, split: Split) -> range:
+    """Return the numbers of the speakers of a split; splits share no speakers."""
+    held_out = max(config.speakers // 5, 1)
+    dev, test, end = config.speakers - 2 * held_out, config.speakers - held_out, config.speakers
+    return {"train": range(dev), "dev": range(dev, test), "test": range(test, end)}[split]
 
 
-def speak(config: SpeechConfig, part: Part, index: int) -> Recording:
+def draw_utterance(config: SpeechConfig, split: Split, index: int) -> Recording:
     """Generate one utterance; its path is relative to the manifest."""
-    numbers = speaker_numbers(config, part)
+    numbers = speaker_numbers(config, split)
     voice = draw_speaker(config.seed, numbers[index % len(numbers)])
-    random = keyed_rng("spoken", config.seed, part, index)
-    count = random.integers(config.min_words, config.max_words, endpoint=True)
-    words = [config.words[number] for number in random.integers(len(config.words), size=count)]
-    signal, edges = say(words, voice, config.sample_rate, config.snr, random)
-    audio = audio_path("spoken", part, index)
-    return make_recording(audio, voice.name, words, edges, signal, config.sample_rate)
+    rng = keyed_rng("spoken", config.seed, split, index)
+    count = rng.integers(config.min_words, config.max_words, endpoint=True)
+    words = [config.words[number] for number in rng.integers(len(config.words), size=count)]
+    signal, spans = synthesize(words, voice, config.sample_rate, config.snr, rng)
+    audio = audio_path("spoken", split, index)
+    return make_recording(audio, voice.name, words, spans, signal, config.sample_rate)
 
 
-def speak_all(config: SpeechConfig, part: Part) -> Iterator[Recording]:
-    """Generate all utterances of a part."""
-    return (speak(config, part, index) for index in range(part_sizes(config.utterances)[part]))
+def draw_utterances(config: SpeechConfig, split: Split) -> Iterator[Recording]:
+    """Generate all utterances of a split."""
+    count = split_sizes(config.utterances)[split]
+    return (draw_utterance(config, split, index) for index in range(count))
 
 
 def write_speech(config: SpeechConfig, folder: Path) -> list[Path]:
-    """Write all parts, one utterance at a time, and return the paths of the manifests."""
-    parts = {part: speak_all(config, part) for part in part_sizes(config.utterances)}
-    return write_recorded(parts, folder, name="spoken", rate=config.sample_rate)
+    """Write all splits, one utterance at a time, and return the paths of the manifests."""
+    splits = {split: draw_utterances(config, split) for split in split_sizes(config.utterances)}
+    return write_recordings(splits, folder, name="spoken", rate=config.sample_rate)
 
 
 # --- voices
@@ -157,64 +161,69 @@ class Speaker(NamedTuple):
     name: str
     pitch: float  # Hz
     scale: float  # of the resonances: above 1 for a short vocal tract
-    tempo: float  # of the phones: above 1 is slow
-    level: float  # decibels below full scale, of the mean square over words
+    duration_scale: float  # of the phones: above 1 is slow
+    level: float  # decibels relative to full scale, of the mean square over words; negative
     tilt: float  # decibels per octave
 
 
 def draw_speaker(seed: int, number: int) -> Speaker:
     """Return a voice; high voices tend to have short vocal tracts."""
-    random = keyed_rng("speaker", seed, number)
-    height, own = random.uniform(-1.0, 1.0), random.uniform(-0.4, 0.4)
+    rng = keyed_rng("speaker", seed, number)
+    # From -1, a low voice and a long vocal tract, to 1, a high voice and a short vocal tract.
+    relative_pitch, deviation = rng.uniform(-1.0, 1.0), rng.uniform(-0.4, 0.4)
     return Speaker(
         name=f"speaker{number + 1:02}",
-        pitch=140.0 * 1.7**height,
-        scale=1.17 ** (height + own),
-        tempo=1.3 ** random.uniform(-1.0, 1.0),
-        level=random.uniform(-34.0, -22.0),
-        tilt=random.uniform(-12.0, 0.0),
+        pitch=140.0 * 1.7**relative_pitch,
+        scale=1.17 ** (relative_pitch + deviation),
+        duration_scale=1.3 ** rng.uniform(-1.0, 1.0),
+        level=rng.uniform(-34.0, -22.0),
+        tilt=rng.uniform(-12.0, 0.0),
     )
 
 
-def say(
-    words: Sequence[str], voice: Speaker, rate: int, snr: float, random: np.random.Generator
+def synthesize(
+    words: Sequence[str], voice: Speaker, rate: int, snr: float, rng: np.random.Generator
 ) -> tuple[Signal, list[tuple[int, int]]]:
-    """Return words with pauses and white noise, and the samples at which words start and end."""
-    knots, edges, size = _plan(words, voice, rate, random)
-    samples, times = np.arange(size), knots[0]
-    gain, voicing = (np.interp(samples, times, knots[row]) for row in (1, 2))
+    """Return the signal of words with pauses and white noise, and start and end of each word."""
+    knots, spans, size = _draw_knots(words, voice, rate, rng)
+    times, gains, voicings, *_ = knots
+    gain, voicing = (np.interp(np.arange(size), times, track) for track in (gains, voicings))
     # The pitch falls from the start to the end.
-    first, last = voice.pitch * np.exp((0.1, -0.1) + 0.05 * random.standard_normal(2))
+    first, last = voice.pitch * np.exp((0.1, -0.1) + 0.05 * rng.standard_normal(2))
     source = np.sqrt(voicing) * _pulses(np.linspace(first, last, size), rate)
-    source += np.sqrt(1 - voicing) * random.standard_normal(size)
+    source += np.sqrt(1 - voicing) * rng.standard_normal(size)
     sound = gain * _resonate(source, knots, voice.tilt, rate)
-    power = np.mean(np.concatenate([sound[start:end] for start, end in edges]) ** 2)
+    power = np.mean(np.concatenate([sound[start:end] for start, end in spans]) ** 2)
     sound *= 10 ** (voice.level / 20) / np.sqrt(power)
-    sound += 10 ** ((voice.level - snr) / 20) * random.standard_normal(size)
-    return sound.astype(np.float32), edges
+    sound += 10 ** ((voice.level - snr) / 20) * rng.standard_normal(size)
+    return sound.astype(np.float32), spans
 
 
-def _plan(
-    words: Sequence[str], voice: Speaker, rate: int, random: np.random.Generator
+def _draw_knots(
+    words: Sequence[str], voice: Speaker, rate: int, rng: np.random.Generator
 ) -> tuple[Knots, list[tuple[int, int]], int]:
-    """Return two knots per phone and one without gain at each edge of a word, edges and size."""
+    """Return the knots, the start and end of each word, and the number of samples.
+
+    A phone has two knots, at the ends of its steady part. A word has knots with gain 0 at its start
+    and at its end.
+    """
     knots: list[tuple[float, ...]] = []
-    edges = []
-    clock = round(random.uniform(*_EDGE) * rate)
+    spans = []
+    position = round(rng.uniform(*_EDGE) * rate)
     for word in words:
-        first, start = len(knots), clock
+        first, start = len(knots), position
         for phone in (PHONES[name] for name in PRONUNCIATIONS[word]):
-            length, level, *scales = np.exp(random.standard_normal(5) * _CHANGES)
-            samples = round(phone.milliseconds / 1000 * rate * voice.tempo * length)
+            length, level, *scales = np.exp(rng.standard_normal(5) * _DEVIATIONS)
+            samples = round(phone.milliseconds / 1000 * rate * voice.duration_scale * length)
             resonances = np.multiply(phone.resonances, scales) * voice.scale
             target = (phone.level * level, phone.voicing, phone.bandwidth, *resonances)
-            knots += [(clock + share * samples, *target) for share in _STEADY]
-            clock += samples
+            knots += [(position + share * samples, *target) for share in _STEADY]
+            position += samples
         knots.insert(first, (start, 0.0, *knots[first][2:]))
-        knots.append((clock, 0.0, *knots[-1][2:]))
-        edges.append((start, clock))
-        clock += round(random.uniform(*_PAUSE) * rate)
-    return np.array(knots).T, edges, edges[-1][1] + round(random.uniform(*_EDGE) * rate)
+        knots.append((position, 0.0, *knots[-1][2:]))
+        spans.append((start, position))
+        position += round(rng.uniform(*_PAUSE) * rate)
+    return np.array(knots).T, spans, spans[-1][1] + round(rng.uniform(*_EDGE) * rate)
 
 
 def _pulses(pitch: Track, rate: int) -> Signal:
@@ -241,12 +250,14 @@ def _resonate(source: Signal, knots: Knots, tilt: float, rate: int) -> Signal:
     window = np.sin(np.pi * (np.arange(2 * hop) + 0.5) / (2 * hop))
     frames = np.concatenate((halves[:-1], halves[1:]), axis=1) * window
 
-    times = np.arange(count) * hop
-    bandwidth, *resonances = (np.interp(times, knots[0], row)[:, None] for row in knots[3:])
+    centers = np.arange(count) * hop  # of the frames, in samples
+    times, _, _, *tracks = knots
+    bandwidth, *resonances = (np.interp(centers, times, track)[:, None] for track in tracks)
     frequencies = np.arange(hop + 1) * (rate / (2 * hop))
-    power = sum(1 / (1 + ((frequencies - center) / (bandwidth / 2)) ** 2) for center in resonances)
-    # The tilt is constant below 100 Hz.
-    power *= np.maximum(frequencies, 100.0) ** (tilt / (10 * np.log10(2)))
+    power = sum(1 / (1 + ((frequencies - peak) / (bandwidth / 2)) ** 2) for peak in resonances)
+    # Twice the frequency (an octave) changes the power by `tilt` decibels, but not below 100 Hz.
+    exponent = tilt / (10 * np.log10(2))
+    power *= np.maximum(frequencies, 100.0) ** exponent
     power /= power.mean(axis=1, keepdims=True)
     spectra = np.fft.rfft(frames, axis=1) * np.sqrt(power)
     frames = np.fft.irfft(spectra, n=2 * hop, axis=1) * window

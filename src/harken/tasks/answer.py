@@ -1,13 +1,15 @@
 """Closed-book question answering: pretrain a language model on texts, finetune it on questions.
 
-    reading     views of each text, such as span corruption:      prefix ? suffix ? span .
-    questions   a question is a text whose span is missing:       question ? answer .
+    pretrain    texts, augmented for example by span corruption:   prefix ? suffix ? span .
+    finetune    questions, in the format of a corrupted text:      question ? answer .
 
-`?` is <mask> and `.` is <end>. The vocabulary is fitted on the texts and the training questions.
+`?` is <mask> and `.` is <end>. The vocabulary is fitted on the texts and on the questions
+and answers of the training split.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
@@ -26,11 +28,12 @@ from harken.batch.views import ViewsConfig
 from harken.config import MAX_BATCH, MAX_SEED, bounded
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import LMStepper, NonEmptyStepper, TokenHypothesis
+from harken.encode.stream import CorpusSample
 from harken.encode.subwords import BytePairConfig, TokenizerConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
+from harken.formats.corpus import Files, TextCorpus, find_files
 from harken.formats.examples import Question
 from harken.formats.question_template import question_template, title_of
-from harken.formats.text import read_lines
 from harken.formats.tsv import read_questions
 from harken.layers.losses import cross_entropy_
 from harken.measure.honesty import measure_honesty
@@ -40,17 +43,17 @@ from harken.measure.scored_answers import Answer, exact_matches, majority_answer
 from harken.models.gpt import GPT, GPTConfig
 from harken.synthetic.fictional_names import fictional_names
 from harken.tasks.attention_view import AttentionExample, causal_example, output_title
+from harken.tasks.dummy_batches import DummySizes, random_text_batch, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, beam_prediction, truncation_of
-from harken.tasks.probe import ProbeSizes, random_text_batch, token_sizes
 from harken.tasks.seq2seq import Prompt, search_tokens
 from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, require_share, warn_unfit
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.runtime import RuntimeConfig
 
-BATCH_TEXTS = 1024  # encoded at once
+BATCH_TEXTS = 1024  # texts encoded at once
 MAX_ANSWER_TOKENS = 32
 BATCH_SIZE = 64  # questions in a search
-MAX_FICTIONAL = 200  # fictional names
+MAX_FICTIONAL = 200  # fictional names in an evaluation
 TEMPLATE = """
 [encode]
 kind = "words"    # or "bpe", "unigram", "characters"
@@ -67,7 +70,7 @@ attention.score.kind = "{model.attention.score.kind}"    # or "dot", "synthesize
 [training.pretrain]
 steps = 1000
 batch_tokens = 2048
-question_ratio = 0.02    # share of each batch that is training questions
+question_ratio = 0.02    # share of the tokens of a batch that belong to training questions
 views.corrupted = 0.0    # share of texts with span corruption
 views.rotated = 1.0    # share of texts that are rotated after their title
 views.masked = 0.5    # share of inputs after the title that are masked
@@ -84,13 +87,21 @@ steps = 0    # on questions only, after pretraining
 class AnswerData:
     """Texts for pretraining, and questions with answers."""
 
-    pretrain: Path  # texts, one per line
+    pretrain: Files  # texts, one per line: a file, list of files or glob
     train: Path  # training questions, `question<TAB>answer` per line
     dev: Path | float = 0.15  # validation questions, or a share of `train` to hold out
     test: Path | None = None  # questions that are not used in training
+    text_column: str = "text"  # column of .parquet files, or key of .jsonl lines, of `pretrain`
+    # characters of `pretrain` that the tokenizer is fitted on, spread evenly
+    tokenizer_sample: int = bounded(2**26, at_least=1, at_most=2**40)
 
     def __post_init__(self) -> None:
         require_share(self.dev)
+
+    def corpus(self) -> TextCorpus:
+        """Return the pretraining texts."""
+        files = find_files(self.pretrain)
+        return TextCorpus(files=files, documents="lines", column=self.text_column)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,11 +109,13 @@ class PretrainConfig(StageConfig):
     """Pretraining on texts and training questions."""
 
     batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)  # tokens per batch
-    views: ViewsConfig = field(default_factory=ViewsConfig)  # share of each augmentation
-    question_ratio: float = bounded(0.0, at_least=0.0, below=1.0)  # share of question tokens
+    views: ViewsConfig = field(default_factory=ViewsConfig)  # augmentation of the texts
+    # share of the tokens of a batch that belong to training questions
+    question_ratio: float = bounded(0.0, at_least=0.0, below=1.0)
     pack: bool = False  # put several texts into a row: less padding, but a slower mask
 
     def __post_init__(self) -> None:
+        StageConfig.__post_init__(self)  # super() fails in a dataclass with slots
         if self.pack and self.views.masked:
             raise ValueError("views.masked needs one text per row; set pack = false")
 
@@ -146,31 +159,32 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
             yield beam_prediction(question, beam, self.vocabulary, nbest, prompt.truncation)
 
     def evaluate(self, examples: Sequence[Question], condition: str | None = None) -> Evaluation:
-        training, train_answers = split_questions(self.splits["train"])
-        questions, expected = split_questions(examples)
-        template, majority = question_template(training), majority_answer(train_answers)
-        known = known_answers(list(map(template.name, training)), train_answers)
+        train_questions, train_answers = unzip_questions(self.splits["train"])
+        questions, expected = unzip_questions(examples)
+        template, majority = question_template(train_questions), majority_answer(train_answers)
+        known = known_answers(list(map(template.name, train_questions)), train_answers)
 
-        def answer_of(prediction: Prediction) -> Answer:
+        def to_answer(prediction: Prediction) -> Answer:
             name = template.name(prediction.input)
             return Answer(name, prediction.output, prediction.confidence)
 
         predictions = list(self.predict(questions))
-        answers = [answer_of(prediction) for prediction in predictions]
+        answers = [to_answer(prediction) for prediction in predictions]
         correct = exact_matches([answer.answer for answer in answers], expected)
         count, seed = min(MAX_FICTIONAL, len(examples)), self.recipe.seed
         names = fictional_names(known.names, [answer.name for answer in answers], count, seed)
-        # Indices after those of the examples, so that the samples are independent.
+        # The index seeds the sampling, so these indices must differ from those of the examples.
         indices = range(len(examples), len(examples) + len(names))
         fictional = self.predict([template.ask(name) for name in names], indices=indices)
-        question_of = {template.name(question): question for question in (*training, *questions)}
+        all_questions = (*train_questions, *questions)
+        by_name = {template.name(question): question for question in all_questions}
         samples, notes, honesty = measure_honesty(
             answers,
             expected,
             known,
             template=str(template),
-            embed=lambda names: self.states([question_of[name] for name in names]),
-            fictional=list(map(answer_of, fictional)),
+            embed=lambda names: self.states([by_name[name] for name in names]),
+            fictional=list(map(to_answer, fictional)),
             seed=seed,
         )
         return Evaluation(
@@ -236,16 +250,16 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
 def encode_prompts(
     questions: Sequence[str], vocabulary: Vocabulary, max_length: int
 ) -> list[Prompt]:
-    """Return `question <mask>`; of a long question, the last tokens that fit `max_length`."""
+    """Return `question <mask>`; a long question keeps its last tokens, up to `max_length`."""
     limit = max_length - 1
     encoded = vocabulary.encode([question.strip() for question in questions])
     lengths = ((min(limit, len(row)), len(row)) for row in encoded)
-    truncations = (truncation_of(read, total, "last") for read, total in lengths)
+    truncations = (truncation_of(kept, total, "last") for kept, total in lengths)
     return list(map(Prompt, (np.append(row[-limit:], MASK) for row in encoded), truncations))
 
 
-def split_questions(examples: Sequence[Question]) -> tuple[list[str], list[str]]:
-    """Return the questions and the answers."""
+def unzip_questions(examples: Sequence[Question]) -> tuple[list[str], list[str]]:
+    """Return the texts of the questions, and the answers."""
     return [example.question for example in examples], [example.answer for example in examples]
 
 
@@ -270,7 +284,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
 
     def read_splits(self, recipe: AnswerRecipe) -> Splits[Question]:
         def read_train(path: Path) -> list[Question]:
-            next(read_lines(recipe.data.pretrain))  # report a missing or empty text before training
+            next(recipe.data.corpus().blocks(), None)  # fail early if a file is missing or empty
             return read_questions(path)
 
         seed, key = recipe.seed, self.input
@@ -283,8 +297,10 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         return example.answer
 
     def fit(self, recipe: AnswerRecipe, train: Sequence[Question]) -> Vocabulary:
-        questions = chain.from_iterable((item.question, item.answer) for item in train)
-        return recipe.encode.fit(chain(read_texts(recipe.data.pretrain), questions))
+        questions = chain.from_iterable((example.question, example.answer) for example in train)
+        corpus = recipe.data.corpus()
+        texts = CorpusSample(corpus, corpus.size().characters, recipe.data.tokenizer_sample)
+        return recipe.encode.fit(chain(texts, questions))
 
     def build(self, recipe: AnswerRecipe, sizes: VocabularySizes) -> GPT:
         return recipe.model.build(sizes.entries, recipe.seed)
@@ -293,29 +309,29 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         self, recipe: AnswerRecipe, splits: Splits[Question], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[GPT]]:
         pretrain, finetune = recipe.training.pretrain, recipe.training.finetune
-        training = encode_questions(splits["train"], vocabulary, recipe.model.max_length)
-        sampler = BucketSampler(training.sequences.lengths, finetune.batch_tokens, recipe.seed)
-        questions, answers = split_questions(splits["dev"])
+        train_questions = encode_questions(splits["train"], vocabulary, recipe.model.max_length)
+        lengths = train_questions.sequences.lengths
+        sampler = BucketSampler(lengths, finetune.batch_tokens, recipe.seed)
+        questions, answers = unzip_questions(splits["dev"])
 
         def question_batch(step: int) -> list[TokenBatch]:
-            return [next_token_batch(*training.take(sampler.batch(step)), PAD)]
+            return [next_token_batch(*train_questions.take(sampler.batch(step)), PAD)]
 
         def dev_accuracy(model: GPT) -> float:
             predictor = AnswerPredictor(recipe, splits, vocabulary, model)
             outputs = [prediction.output for prediction in predictor.predict(questions)]
             return float(np.mean(exact_matches(outputs, answers)))
 
-        stages = [stage("questions", finetune, question_batch, answer_loss, dev_accuracy)]
+        stages = [stage("finetune", finetune, question_batch, answer_loss, dev_accuracy)]
         if pretrain.steps > 0:
-            shards = cache / "read"
-            if not shards.is_dir():
-                encoded = encode_all(read_texts(recipe.data.pretrain), vocabulary)
-                write_shards(shards, encoded, len(vocabulary))
-            titles = encode_all(map(title_of, read_texts(recipe.data.pretrain)), vocabulary)
+            text_shards, title_shards = cache / "read", cache / "titles"
+            encoded = partial(encode_texts, recipe.data.corpus(), vocabulary)
+            write_shards(text_shards, encoded, len(vocabulary))
+            write_shards(title_shards, partial(encoded, change=title_of), len(vocabulary))
             pretraining = PretrainingBatches(
-                shards=TokenShards(shards),
-                titles=np.fromiter(map(len, titles), dtype=np.int64),
-                questions=training,
+                shards=TokenShards(text_shards),
+                titles=TokenShards(title_shards),
+                questions=train_questions,
                 views=pretrain.views,
                 special=SpecialTokens(pad=PAD, mask=MASK, end=END),
                 max_length=recipe.model.max_length,
@@ -324,26 +340,26 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
                 pack=pretrain.pack,
                 seed=recipe.seed,
             )
-            reading = stage("reading", pretrain, pretraining.batch, answer_loss, dev_accuracy)
-            stages.insert(0, reading)
+            first = stage("pretrain", pretrain, pretraining.batch, answer_loss, dev_accuracy)
+            stages.insert(0, first)
         return stages
 
-    def probe_sizes(self, recipe: AnswerRecipe, rows: int | None, length: int | None) -> ProbeSizes:
+    def dummy_sizes(self, recipe: AnswerRecipe, rows: int | None, length: int | None) -> DummySizes:
         config, tokens = recipe.training.pretrain, length or recipe.model.max_length
         return token_sizes(config, rows, tokens, config.batch_tokens)
 
-    def probe(
-        self, recipe: AnswerRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    def dummy_batch(
+        self, recipe: AnswerRecipe, vocabulary: VocabularySizes, sizes: Mapping[str, int]
     ) -> MicroBatch[GPT]:
-        batch = random_text_batch(letters["B"], letters["T"], vocabulary.entries)
+        batch = random_text_batch(sizes["B"], sizes["T"], vocabulary.entries)
         return micro_batch(batch, answer_loss)
 
 
 def encode_questions(
     questions: Sequence[Question], vocabulary: Vocabulary, max_length: int
 ) -> PromptedSequences:
-    """Return sequences `question <mask> answer <end>`, of which the answers are targets."""
-    half, (texts, answers) = max_length // 2, split_questions(questions)
+    """Return sequences `question <mask> answer <end>`; `answer <end>` are the targets."""
+    half, (texts, answers) = max_length // 2, unzip_questions(questions)
     prompts = encode_prompts(texts, vocabulary, half)
     pairs = list(zip(prompts, vocabulary.encode(answers), strict=True))
     unfit = sum(prompt.truncation is not None or len(answer) >= half for prompt, answer in pairs)
@@ -353,19 +369,17 @@ def encode_questions(
     return PromptedSequences(ragged(sequences), first_targets)
 
 
-def read_texts(path: Path) -> Iterator[str]:
-    """Read the pretraining texts, one per line."""
-    return (line.text for line in read_lines(path))
-
-
-def encode_all(texts: Iterator[str], vocabulary: Vocabulary) -> Iterator[IntArray]:
-    """Yield the tokens of each text, in constant memory."""
+def encode_texts(
+    corpus: TextCorpus, vocabulary: Vocabulary, done: int, change: Callable[[str], str] = str
+) -> Iterator[list[IntArray]]:
+    """Yield the tokens of the texts after the first `done`, several at a time."""
+    texts = (change(block.text) for block in islice(corpus.blocks(), done, None))
     while batch := list(islice(texts, BATCH_TEXTS)):
-        yield from vocabulary.encode(batch)
+        yield vocabulary.encode(batch)
 
 
 def answer_loss(model: GPT, batch: TokenBatch) -> Tensor:
-    """Return the cross-entropy, summed over the counted targets."""
+    """Return the summed cross-entropy of the targets that are not IGNORE_INDEX."""
     counted = batch.targets != IGNORE_INDEX
     packing = {"positions": batch.positions, "documents": batch.documents}
     return cross_entropy_(model(batch.inputs, **packing, at=counted), batch.targets[counted]).sum()

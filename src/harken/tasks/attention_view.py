@@ -1,10 +1,10 @@
 """Attention of one input: a forward pass to record, and labels for its queries and keys.
 
-    encoder     a row is a token of the input
-    decoder     a row is the token that it predicts; the token before it is the last decoder input
+    encoder     the label of a query is its input token
+    decoder     the label of a query is the token that it predicts, not the token that it reads
 
-The decoder reads the hypothesis of the search (teacher forcing), so one forward pass gives every
-row of every layer and head.
+The decoder reads the hypothesis of the search (teacher forcing), so one forward pass gives the
+attention of every query, layer and head.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from harken.models.gpt import GPT
 from harken.tasks.prediction import Truncation
 
 TokenTexts = Callable[[Sequence[int]], list[str]]
-"""Convert tokens to readable texts."""
+"""A function that converts tokens to readable texts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -51,7 +51,7 @@ class AttentionView:
     """Labels of queries and keys for the attention layers whose path matches."""
 
     title: str
-    matches: Callable[[str], bool]  # of the layer's path in the model
+    matches: Callable[[str], bool]  # tests the path of a layer in the model
     queries: Sequence[str]
     keys: Sequence[str]
     sound: AudioView | None = None  # if the keys are parts of a sound
@@ -60,7 +60,7 @@ class AttentionView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionExample:
-    """One input with its output; `run` is the forward pass whose attention is shown."""
+    """An input with its output; `run` is the forward pass whose attention is shown."""
 
     title: str
     run: Callable[[], object]
@@ -74,14 +74,14 @@ def any_path(path: str) -> bool:
 
 
 def output_title(text: str) -> str:
-    """Return an output as part of a title."""
+    """Return the output without surrounding spaces, or a note that it is empty."""
     return text.strip() or "(empty output)"
 
 
-def self_view(
+def self_attention_view(
     unit: str, labels: Sequence[str], matches: Callable[[str], bool] = any_path
 ) -> AttentionView:
-    """Return the view of self-attention over the input, whose parts are called `unit`."""
+    """Return the view of self-attention over an input; `unit` names its tokens in the title."""
     kind = "Encoder self-attention" if matches is is_encoder_attention else "Self-attention"
     return AttentionView(f"{kind}: {unit}", matches, labels, labels)
 
@@ -93,7 +93,7 @@ def causal_example(
     title: str,
     truncation: Truncation | None,
 ) -> AttentionExample:
-    """Return the attention with which each token except the first is predicted."""
+    """Return the attention over a text; a query is labeled with the token that it predicts."""
     inputs = torch.tensor([tokens[:-1]], device=model.embedding.weight.device)
     name = "Self-attention: each output token to the tokens before it"
     view = AttentionView(name, any_path, token_texts(tokens[1:]), token_texts(tokens[:-1]))
@@ -112,6 +112,6 @@ def next_token_example(
     """Return the attention of a text and its most probable next token."""
     inputs = torch.tensor([tokens], device=model.embedding.weight.device)
     with torch.inference_mode():
-        following = int(model.logits(model.states(inputs)[:, -1]).argmax())
-    title = f"{text} → {token_texts([following])[0]!r}"
-    return causal_example(model, [*tokens, following], token_texts, title, truncation)
+        next_token = int(model.logits(model.states(inputs)[:, -1]).argmax())
+    title = f"{text} → {token_texts([next_token])[0]!r}"
+    return causal_example(model, [*tokens, next_token], token_texts, title, truncation)

@@ -1,9 +1,9 @@
-"""Image captioning with a decoder that attends to positions x, y of an image.
+"""Image captioning with a decoder that attends to the positions (x, y) of an image.
 
     image or feature map --front end, encoder--> one state per position
     <end> caption        -> caption <end>        (decoder inputs, targets)
 
-An image with several captions is several training examples; in evaluation, all captions are its
+In training, each caption of an image is an example; in evaluation, all captions of an image are
 references. If the captions have boxes, the evaluation measures whether words attend to their boxes.
 """
 
@@ -36,7 +36,12 @@ from harken.measure.boxes import ImageAttention, box_samples, grid_centers
 from harken.measure.captions import caption_samples
 from harken.measure.edit_distance import align_texts
 from harken.models.captioner import Captioner
-from harken.tasks.attention_view import AttentionExample, ImageView, output_title, self_view
+from harken.tasks.attention_view import (
+    AttentionExample,
+    ImageView,
+    output_title,
+    self_attention_view,
+)
 from harken.tasks.caption_data import (
     CaptionExample,
     CaptionRecipe,
@@ -45,14 +50,15 @@ from harken.tasks.caption_data import (
     load_images,
     resize_once,
 )
+from harken.tasks.dummy_batches import DummySizes, random_seq2seq_batch
 from harken.tasks.prediction import Evaluation, Prediction, beam_prediction
-from harken.tasks.probe import ProbeSizes, random_seq2seq_batch
 from harken.tasks.seq2seq import Beams, cross_entropy_loss, decoder_inputs, max_tokens, output_views
 from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, file_calls, sample_keys
+from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
 DEV_IMAGES = 300  # captioned greedily at each evaluation during training
-CAPTION_TOKENS = 16  # of a probe
+DUMMY_TOKENS = 16  # per caption of a dummy batch
 TEMPLATE = """
 [encode.images]
 kind = "{encode.images.kind}"
@@ -65,7 +71,7 @@ kind = "{encode.tokenizer.kind}"    # or "bpe", "unigram", "characters"
 
 [model]
 frontend.kind = "{model.frontend.kind}"    # or "patch"
-encoder.layers = {model.encoder.layers}    # of self-attention; 2 or more for "transformer"
+encoder.layers = {model.encoder.layers}    # of self-attention; use 2 with decoder "transformer"
 decoder.kind = "{model.decoder.kind}"    # or "transformer"
 width = {model.width}
 
@@ -85,11 +91,14 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
     def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         """Caption image files, or rows of arrays such as test.npz#7."""
         load_named = self._loader()
-        for batch in image_batches(len(inputs)):
+
+        def search_images(batch: slice) -> Beams:
             images = np.concatenate(list(map(load_named, inputs[batch])))
-            beams = self._search(images, nbest, keys[batch])
-            for name, beam in zip(inputs[batch], beams, strict=True):
-                yield beam_prediction(name, beam, self.vocabulary, nbest)
+            return self._search(images, nbest, keys[batch])
+
+        beams = chain.from_iterable(map_batches(search_images, image_batches(len(inputs))))
+        for name, beam in zip(inputs, beams, strict=True):
+            yield beam_prediction(name, beam, self.vocabulary, nbest)
 
     def evaluate(
         self, examples: Sequence[CaptionExample], condition: str | None = None
@@ -104,7 +113,10 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         samples, notes = caption_samples(outputs, [example.captions for example in examples])
         if any(example.boxes for example in examples):
             in_box, in_box_notes = box_samples(
-                [item.source.resized_boxes(item.boxes, item.image) for item in examples],
+                [
+                    example.source.resized_boxes(example.boxes, example.image)
+                    for example in examples
+                ],
                 self._word_attention(examples, [beam[0].tokens for beam in beams]),
                 align_texts(outputs, expected, units="words"),
             )
@@ -118,19 +130,19 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
         )
 
     def attention(self, text: str) -> AttentionExample | None:
-        """Return the attention of the best caption; of <end> if the caption is empty."""
-        image, front = self._loader()(text), self.model.frontend
-        ((best,),) = self._search(image)
+        """Return the attention of the best caption, or of <end> if it is empty."""
+        image, frontend = self._loader()(text), self.model.frontend
+        ((best,),) = self._search(image)  # one image, one hypothesis
         outputs = best.tokens or [END]
         pixels = self._encode(image)
         inputs = decoder_inputs(outputs, pixels.device)
-        positions = [f"{x}, {y}" for y in range(front.rows) for x in range(front.columns)]
+        positions = [f"{x}, {y}" for y in range(frontend.rows) for x in range(frontend.columns)]
         view = ImageView(
             image=image[0] if isinstance(self.recipe.encode.images, PixelsConfig) else None,
-            columns=front.columns,
-            rows=front.rows,
-            offset=float(front.offset),
-            stride=float(front.stride),
+            columns=frontend.columns,
+            rows=frontend.rows,
+            offset=float(frontend.offset),
+            stride=float(frontend.stride),
         )
         output = output_title(self.vocabulary.decode([best.tokens])[0])
         return AttentionExample(
@@ -139,7 +151,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
             views=output_views(
                 outputs,
                 lambda tokens: [word.strip() for word in self.vocabulary.token_texts(tokens)],
-                self_view("image positions (x, y)", positions, is_encoder_attention),
+                self_attention_view("image positions (x, y)", positions, is_encoder_attention),
                 "image positions",
                 picture=view,
             ),
@@ -147,36 +159,46 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
 
     def search_examples(self, examples: Sequence[CaptionExample]) -> Beams:
         """Return the best captions of each image."""
-        keys, batches = sample_keys(examples), image_batches(len(examples))
-        beams = (self._search(load_images(examples[part]), keys=keys[part]) for part in batches)
-        return list(chain.from_iterable(beams))
+        keys = sample_keys(examples)
+
+        def search_images(batch: slice) -> Beams:
+            return self._search(load_images(examples[batch]), keys=keys[batch])
+
+        return list(chain.from_iterable(map_batches(search_images, image_batches(len(examples)))))
 
     @torch.inference_mode()
     def _search(self, images: ImageBatch, nbest: int = 1, keys: Keys | None = None) -> Beams:
         model, search = self.model.eval(), self.recipe.search
         memory, present = model.encode(self._encode(images))
-        limits = {"end": END, "max_tokens": max_tokens(model, search), "nbest": nbest}
-        stepper = Seq2SeqStepper(model, END)
-        return generate(stepper, memory, present, search=search, keys=keys, **limits)
+        return generate(
+            Seq2SeqStepper(model, END),
+            memory,
+            present,
+            search=search,
+            end=END,
+            max_tokens=max_tokens(model, search),
+            nbest=nbest,
+            sample_keys=keys,
+        )
 
     def _word_attention(
         self, examples: Sequence[CaptionExample], outputs: Sequence[Sequence[int]]
     ) -> list[ImageAttention]:
-        """Return the attention of each word of these captions, averaged over the last layer."""
-        model, front, attention = self.model.eval(), self.model.frontend, []
-        centers = grid_centers(front.columns, front.rows, front.stride, front.offset)
+        """Return the attention of each token, averaged over the heads of the last layer."""
+        model, grid, attention = self.model.eval(), self.model.frontend, []
+        centers = grid_centers(grid.columns, grid.rows, grid.stride, grid.offset)
         for batch in image_batches(len(examples)):
             with torch.inference_mode():
                 encoded = model.encode(self._encode(load_images(examples[batch])))
             weights = forced_cross_attention(model, *encoded, outputs[batch], END)
-            for text, heads in zip(outputs[batch], weights, strict=True):
-                words = np.array(self.vocabulary.word_indices(text), dtype=np.int64)
-                mean = heads.mean(dim=0).cpu().numpy().astype(np.float64)
+            for tokens, head_weights in zip(outputs[batch], weights, strict=True):
+                words = np.array(self.vocabulary.word_indices(tokens), dtype=np.int64)
+                mean = head_weights.mean(dim=0).cpu().numpy().astype(np.float64)
                 attention.append(ImageAttention(weights=mean, words=words, centers=centers))
         return attention
 
     def _loader(self) -> Callable[[str], ImageBatch]:
-        """Return a function that loads images by name and opens each array once."""
+        """Return a function that loads an image by name; each array is opened once."""
         files, arrays = self.recipe.image_files, cached(self.recipe.open_array)
         return lambda name: load_image(name, files, arrays)
 
@@ -185,7 +207,7 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
 
 
 def array_sizes(files: Sequence[Path]) -> list[str]:
-    """Return overrides with the sizes of the array next to the captions, if there is one."""
+    """Return recipe overrides with the sizes of the array next to the captions, if any."""
     sibling = files[0].with_suffix(".npz")
     if not sibling.is_file():
         return []
@@ -197,7 +219,7 @@ def array_sizes(files: Sequence[Path]) -> list[str]:
 class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
     """Image captioning."""
 
-    inputs = "pictures"
+    inputs = "images"
     recipe_type = CaptionRecipe
     vocabulary_type = Vocabulary
     predictor_type = CaptionPredictor
@@ -206,7 +228,7 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
             "captions.jsonl", "captions.jsonl", "dev-captions.jsonl", "test-captions.jsonl"
         ),
         template=TEMPLATE,
-        examples="pictures",
+        examples="images",
         stage="training.captions",
         overrides=array_sizes,
     )
@@ -236,16 +258,18 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
     ) -> list[Stage[Captioner]]:
         config, images = recipe.training.captions, recipe.encode.images
         examples = resize_once(splits["train"], cache)
-        texts, owners = encode_captions(examples, vocabulary, recipe.model.decoder.max_length)
-        lengths = np.ones(len(texts), dtype=np.int64)
+        max_length = recipe.model.decoder.max_length
+        captions, image_of = encode_captions(examples, vocabulary, max_length)
+        lengths = np.ones(len(captions), dtype=np.int64)  # the batch size is a number of captions
         sampler = BucketSampler(lengths, config.batch_captions, recipe.seed)
 
         def batch(step: int) -> list[Seq2SeqBatch]:
             chosen = sampler.batch(step)
-            pixels = images.encode(load_images([examples[owners[index]] for index in chosen]))
+            pixels = images.encode(load_images([examples[image_of[index]] for index in chosen]))
             pixels = random_affine(pixels, config.random_affine, rng(recipe.seed, step))
-            captions = ragged([texts[index] for index in chosen])
-            return [Seq2SeqBatch(pixels, None, *shift_targets(captions, END, END, PAD))]
+            texts = ragged([captions[index] for index in chosen])
+            targets = shift_targets(texts, start=END, end=END, padding_value=PAD)
+            return [Seq2SeqBatch(pixels, None, *targets)]
 
         dev = splits["dev"][:DEV_IMAGES]
         greedy = replace(recipe, search=SearchConfig())
@@ -259,20 +283,20 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         loss = cross_entropy_loss(config.label_smoothing)
         return [stage("captions", config, batch, loss, dev_cider)]
 
-    def probe_sizes(
+    def dummy_sizes(
         self, recipe: CaptionRecipe, rows: int | None, length: int | None
-    ) -> ProbeSizes:
-        config, tokens = recipe.training.captions, length or CAPTION_TOKENS
+    ) -> DummySizes:
+        config, tokens = recipe.training.captions, length or DUMMY_TOKENS
         assumed = () if length else (f"a length of {tokens} (--length)",)
-        return ProbeSizes(config, {"B": rows or config.batch_captions, "T": tokens}, assumed)
+        return DummySizes(config, {"B": rows or config.batch_captions, "T": tokens}, assumed)
 
-    def probe(
-        self, recipe: CaptionRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    def dummy_batch(
+        self, recipe: CaptionRecipe, vocabulary: VocabularySizes, sizes: Mapping[str, int]
     ) -> MicroBatch[Captioner]:
-        generator, size = torch.Generator().manual_seed(0), recipe.encode.images
-        axes = (size.channels, size.rows, size.columns)
+        generator, config = torch.Generator().manual_seed(0), recipe.encode.images
+        shape = (config.channels, config.rows, config.columns)
         if isinstance(recipe.model.frontend, FeatureProjectionConfig):
-            axes = axes[::-1]
-        images = torch.randn(letters["B"], *axes, generator=generator)
-        batch = random_seq2seq_batch(images, letters["T"], vocabulary.entries, generator)
+            shape = shape[::-1]  # feature maps are X Y K
+        images = torch.randn(sizes["B"], *shape, generator=generator)
+        batch = random_seq2seq_batch(images, sizes["T"], vocabulary.entries, generator)
         return micro_batch(batch, cross_entropy_loss(recipe.training.captions.label_smoothing))

@@ -35,7 +35,7 @@ PIXELS = "pixels.npy"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionSplit:
-    """A part of a file of captions."""
+    """The captions of some images of a file."""
 
     captions: Path  # file of captions
     image_list: Path  # names of the images to use, one per line
@@ -45,7 +45,7 @@ class CaptionSplit:
 class CaptionData:
     """Captions, and their images: files, one array of images, or one array of feature maps.
 
-    An array next to the captions, such as train.npz for train.jsonl, is found without a key.
+    An array next to the captions, such as train.npz for train.jsonl, needs no key.
     """
 
     train: CaptionSplit | Path  # training captions
@@ -53,8 +53,8 @@ class CaptionData:
     test: CaptionSplit | Path | None = None  # captions that are not used in training
     images: Path | None = None  # array of images
     features: Path | None = None  # array of feature maps
-    feature_scale: Path | None = None  # a factor for each channel of the feature maps
-    array_names: Path | None = None  # line n is the name of row n of the array
+    feature_scale: Path | None = None  # file with a factor for each channel of the feature maps
+    array_names: Path | None = None  # names of the rows of the array, one per line
     image_folder: Path | None = None  # folder of the image files
 
     def __post_init__(self) -> None:
@@ -119,33 +119,33 @@ class CaptionRecipe:
 
     @property
     def image_sizes(self) -> ImageSizes:
-        size = self.encode.images
-        return ImageSizes(channels=size.channels, columns=size.columns, rows=size.rows)
+        config = self.encode.images
+        return ImageSizes(channels=config.channels, columns=config.columns, rows=config.rows)
 
     @property
     def image_files(self) -> ImageFiles | None:
-        """How image files are read; None for a model of feature maps."""
-        size = self.encode.images
-        if isinstance(size, FeatureMapsConfig):
+        """The reader of image files; None if the model reads feature maps."""
+        config = self.encode.images
+        if isinstance(config, FeatureMapsConfig):
             return None
-        columns, rows, channels = size.columns, size.rows, size.channels
-        return ImageFiles(columns=columns, rows=rows, channels=channels, fit=size.fit)
+        columns, rows, channels = config.columns, config.rows, config.channels
+        return ImageFiles(columns=columns, rows=rows, channels=channels, fit=config.fit)
 
     def open_array(self, path: Path) -> ImageArray | FeatureMaps:
-        """Open an array whose images or feature maps have the size of the recipe."""
-        size, names = self.encode.images, ("columns", "rows", "channels")
+        """Open an array and check its columns, rows and channels."""
+        config, names = self.encode.images, ("columns", "rows", "channels")
         array: ImageArray | FeatureMaps
-        if isinstance(size, FeatureMapsConfig):
+        if isinstance(config, FeatureMapsConfig):
             array = read_feature_maps(path, scale=self.data.feature_scale)
         else:
             array = read_image_array(path)
-        actual, expected = ([getattr(record, name) for name in names] for record in (array, size))
+        actual, expected = ([getattr(record, name) for name in names] for record in (array, config))
         if actual != expected:
             pairs = zip(names, actual, strict=True)
             sizes = " ".join(f"encode.images.{name}={size}" for name, size in pairs)
             raise UserError(
                 f"{path}: wrong columns, rows and channels (expected {expected}, got {actual})",
-                fix=f"train with the overrides {sizes}",
+                fix=f"use an array of the expected sizes, or train with {sizes}",
             )
         return array
 
@@ -158,18 +158,18 @@ class CaptionRecipe:
         sibling = captions.with_suffix(".npz")
         array = self.data.features or (sibling if is_file(sibling) else self.data.images)
         source = ImageRows(array=self.open_array(array)) if array else self.image_files
-        assert source is not None, "a recipe with feature maps names their array"
+        assert source is not None, "feature maps require data.features"
         rows = len(source.array) if isinstance(source, ImageRows) else None
         folder, names = self.data.image_folder, self.data.array_names
         return [
             CaptionExample(
-                name=source.name(item.image),
-                captions=item.captions,
-                boxes=item.boxes,
-                image=item.image,
+                name=source.name(captioned.image),
+                captions=captioned.captions,
+                boxes=captioned.boxes,
+                image=captioned.image,
                 source=source,
             )
-            for item in read_captions(
+            for captioned in read_captions(
                 captions, folder=folder, rows=rows, names=names, image_list=image_list
             )
         ]
@@ -177,7 +177,7 @@ class CaptionRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionExample:
-    """An image with its captions; equality ignores where and at which size the image is read."""
+    """An image with its captions; `==` ignores `image` and `source`."""
 
     name: str  # a file, or a row of an array such as train.npz#7
     captions: tuple[str, ...]
@@ -187,7 +187,7 @@ class CaptionExample:
 
     @property
     def key(self) -> str:
-        """The file name with its parent folder, or the row; the key of splits."""
+        """Parent folder and file name, or the row; a share `dev` is selected by hashes of keys."""
         image = self.image
         return "/".join(image.parts[-2:]) if isinstance(image, Path) else f"#{image}"
 
@@ -198,12 +198,12 @@ def image_batches(count: int) -> list[slice]:
 
 
 def load_images(examples: Sequence[CaptionExample]) -> ImageBatch:
-    """Load images of one source as one array."""
+    """Load the images of examples, which have the same source."""
     return examples[0].source.take([example.image for example in examples])
 
 
 def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[CaptionExample]:
-    """Store the resized image files as one array, so that they are decoded once."""
+    """Store the resized images in one array, so that each file is decoded once."""
     files = examples[0].source
     if not isinstance(files, ImageFiles):
         return examples
@@ -226,15 +226,15 @@ def encode_captions(
     """Return the tokens of each caption that fits the decoder, and the index of its example."""
     pairs = [(text, index) for index, example in enumerate(examples) for text in example.captions]
     encoded = vocabulary.encode([text for text, _ in pairs])
-    fits = [
+    fitting = [
         (tokens, index)
         for tokens, (_, index) in zip(encoded, pairs, strict=True)
         if len(tokens) < max_length
     ]
-    if not fits:
+    if not fitting:
         raise UserError(
             f"no training caption has fewer than {max_length} tokens",
             fix="raise model.decoder.max_length",
         )
-    warn_unfit(len(pairs) - len(fits), len(pairs), "captions")
-    return [tokens for tokens, _ in fits], [index for _, index in fits]
+    warn_unfit(len(pairs) - len(fitting), len(pairs), "captions")
+    return [tokens for tokens, _ in fitting], [index for _, index in fitting]

@@ -2,16 +2,17 @@
 
     Ada Lovelace was ___ in London .   ->   born
 
-A recurrent model is trained on all words of a line at once, since the logits of a word do not
-depend on it; a masked language model is trained on a random share of the words. In evaluation, one
-word is blanked at a time. Tokens are whole words; rare and new ones are <unknown>, which counts in
-the perplexity but is never predicted.
+A recurrent model is trained on all words of a line at once, since the logits of a word depend only
+on the other words; a masked language model is trained on a random share of the words. In
+evaluation, one word is blanked at a time. Tokens are whole words. Rare and new words are <unknown>,
+which counts in the perplexity but is never predicted.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +30,7 @@ from harken.encode.subwords import WholeWordsConfig, split_words
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary, VocabularySizes
 from harken.errors import UserError
 from harken.formats.text import read_lines
-from harken.inspection.record import has_attention
+from harken.inspection.record import has_multihead
 from harken.layers.losses import cross_entropy_
 from harken.measure.cloze import (
     BEST,
@@ -40,25 +41,26 @@ from harken.measure.cloze import (
 )
 from harken.measure.interval import Sample
 from harken.models.cloze import BiRNNClozeConfig, ClozeConfig, ClozeModel
-from harken.tasks.attention_view import AttentionExample, self_view
+from harken.tasks.attention_view import AttentionExample, self_attention_view
+from harken.tasks.dummy_batches import DummySizes, random_tokens, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, ranked_prediction, truncation_of
-from harken.tasks.probe import ProbeSizes, random_tokens, token_sizes
 from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
+from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
 
-DEV_BLANKS = 3_000  # at each evaluation during training
+DEV_BLANKS = 3_000  # blanks per evaluation during training
 BLANK = re.compile("_{2,}")
 AROUND = "around the blank"  # the part of a long line that the model reads
-PLACEHOLDER = -1  # token of a blank
+PLACEHOLDER = -1  # marks a blank until it becomes <unknown>
 MAX_LENGTH = 512  # words per row, for a model without a limit
 MAX_BLANKS = 20_000  # in an evaluation
-EVALUATION_SEED = 0  # of the choice of blanks, which is the same for all runs
+EVALUATION_SEED = 0  # of the choice of blanks; the same for all runs
 MAX_PREDICTIONS = 2_000  # predictions in the report
 BATCH_LINES = 256
 BATCH_WORDS = 8192  # in a batch of evaluation, padding included
-BATCH_LOGITS = 1 << 24  # in a product with the vocabulary: 64 MiB
+BATCH_LOGITS = 1 << 24  # logits computed at once: 64 MiB
 TEMPLATE = """
 [encode]
 min_count = {encode.min_count}    # rarer words are <unknown>
@@ -117,27 +119,27 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         lines, blanks = encode_blanks(inputs, self.vocabulary)
         rows = self.recipe.cut(lines)
         filled = self.fill(mask_together(rows, blanks), best=nbest)
-        owner, _ = ragged_indices(lines.lengths)
-        ends = np.searchsorted(owner[blanks], np.arange(1, len(inputs)))
+        line_of, _ = ragged_indices(lines.lengths)
+        ends = np.searchsorted(line_of[blanks], np.arange(1, len(inputs)))
         lengths = np.stack((cloze.words_read(lines, rows, blanks), lines.lengths), axis=1).tolist()
-        by_line = np.split(filled.words, ends), np.split(filled.logs, ends)
-        for text, (read, total), words, logs in zip(inputs, lengths, *by_line, strict=True):
+        by_line = np.split(filled.words, ends), np.split(filled.log_probs, ends)
+        for text, (kept, total), words, log_probs in zip(inputs, lengths, *by_line, strict=True):
             token_texts = [self.vocabulary.token_texts(row) for row in words]
-            outputs, sums = best_combinations(token_texts, logs, nbest)
-            truncation = truncation_of(read, total, AROUND, "words")
-            yield ranked_prediction(text, outputs, sums, nbest, truncation)
+            outputs, totals = best_combinations(token_texts, log_probs, nbest)
+            truncation = truncation_of(kept, total, AROUND, "words")
+            yield ranked_prediction(text, outputs, totals, nbest, truncation)
 
     def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
         vocabulary = self.vocabulary
         lines = ragged(vocabulary.encode(examples))
-        chosen = choose_some(len(lines.values), MAX_BLANKS, EVALUATION_SEED)
+        chosen = sample_indices(len(lines.values), MAX_BLANKS, EVALUATION_SEED)
         filled = self.fill(self.queries(lines, chosen), best=BEST)
-        training = ragged(vocabulary.encode(self.splits["train"]))
-        trigrams = Trigrams(training, len(vocabulary), end=END, impossible=(PAD, MASK))
-        shown = choose_some(len(chosen), MAX_PREDICTIONS, EVALUATION_SEED)
+        train_lines = ragged(vocabulary.encode(self.splits["train"]))
+        trigrams = Trigrams(train_lines, len(vocabulary), end=END, impossible=(PAD, MASK))
+        shown = sample_indices(len(chosen), MAX_PREDICTIONS, EVALUATION_SEED)
         blanked = self._blanked_texts(examples, lines, chosen[shown])
         words = vocabulary.token_texts(filled.words[shown, 0].tolist())
-        confidences = np.exp(filled.logs[shown, 0]).tolist()
+        confidences = np.exp(filled.log_probs[shown, 0]).tolist()
         return Evaluation(
             n=len(chosen),
             samples=cloze_samples(lines, chosen, filled, trigrams),
@@ -150,9 +152,9 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         )
 
     def attention(self, text: str) -> AttentionExample | None:
-        """Return the attention over the line, or over the row of a long line with a blank."""
+        """Return the attention over the line; of a long line, over the first row with a blank."""
         line, blanks = encode_blanks([text], self.vocabulary)
-        if not has_attention(self.model):
+        if not has_multihead(self.model):
             return None
         (prediction,) = self.predict([text])
         first = mask_together(self.recipe.cut(line), blanks).take(np.arange(1))
@@ -161,70 +163,80 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
         return AttentionExample(
             title=f"{text} → {prediction.output}",
             run=lambda: self.model(batch.tokens, batch.present, batch.blanks),
-            views=[self_view("words", self.vocabulary.token_texts([END, *masked, END]))],
+            views=[self_attention_view("words", self.vocabulary.token_texts([END, *masked, END]))],
             truncation=truncation_of(len(masked), int(line.lengths[0]), AROUND, "words"),
         )
 
     def queries(self, lines: Ragged, chosen: IntArray) -> ClozeQueries:
-        """Blank each chosen word alone, or all if the model does not read the words it predicts."""
+        """Blank one word per row, or all at once if one pass predicts every word."""
         mask = mask_together if self.recipe.model.predicts_all_words else cloze.mask_one_by_one
         return mask(self.recipe.cut(lines), chosen)
 
     @torch.inference_mode()
     def fill(self, queries: ClozeQueries, best: int) -> ClozePredictions:
-        """Return the best words for each blank, row by row, without special tokens."""
+        """Return the `best` most probable words for each blank, without special tokens."""
         model, entries = self.model.eval(), len(self.vocabulary)
-        owner, _ = ragged_indices(queries.rows.lengths)
-        counts = np.bincount(owner[queries.blanked], minlength=len(queries.rows.lengths))
+        row_of, _ = ragged_indices(queries.rows.lengths)
+        counts = np.bincount(row_of[queries.blanked], minlength=len(queries.rows.lengths))
         total, best = int(counts.sum()), min(best, entries - len(SPECIAL))
-        words = np.zeros((total, best), dtype=np.int64)
-        logs, true_logs = np.zeros((total, best)), np.zeros(total)
+        filled = ClozePredictions(
+            words=np.zeros((total, best), dtype=np.int64),
+            log_probs=np.zeros((total, best)),
+            true_log_probs=np.zeros(total),
+        )
         size = max(1, BATCH_LOGITS // entries)
         starts = np.cumsum(counts) - counts
-        for rows in cloze.length_batches(queries.rows.lengths, BATCH_WORDS):
+
+        def fill_rows(rows: IntArray) -> list[tuple[IntArray, ClozePredictions]]:
             batch = queries.take(rows).batch(PAD).to(self.device)
             states = model.states(batch.tokens, batch.present, batch.blanks)
             blanks = ragged_slices(np.arange(total), starts[rows], counts[rows])
+            results = []
             for start in range(0, len(states), size):
                 part = slice(start, start + size)
-                scores = model.logits(states[part]).float().log_softmax(dim=-1)
-                at = blanks.values[part]
-                true_logs[at] = scores.gather(1, batch.targets[part, None])[:, 0].cpu()
-                scores[:, : len(SPECIAL)] = -torch.inf
-                top = scores.topk(best, dim=1)
-                words[at], logs[at] = top.indices.cpu(), top.values.cpu()
-        return ClozePredictions(words, logs, true_logs)
+                log_probs = model.logits(states[part]).float().log_softmax(dim=-1)
+                true_log_probs = log_probs.gather(1, batch.targets[part, None])[:, 0]
+                log_probs[:, : len(SPECIAL)] = -torch.inf
+                top = log_probs.topk(best, dim=1)
+                arrays = (t.cpu().numpy() for t in (top.indices, top.values, true_log_probs))
+                results.append((blanks.values[part], ClozePredictions(*arrays)))
+            return results
+
+        batches = cloze.length_batches(queries.rows.lengths, BATCH_WORDS)
+        for blanks, predictions in chain.from_iterable(map_batches(fill_rows, batches)):
+            for array, values in zip(filled, predictions, strict=True):
+                array[blanks] = values
+        return filled
 
     def _blanked_texts(
         self, texts: Sequence[str], lines: Ragged, chosen: IntArray
     ) -> list[tuple[str, str]]:
-        """Return the text of the row with ___, and the blanked word, for words by flat index."""
+        """Return, for each chosen flat index, the row with ___ for this word, and the word."""
         rows = self.recipe.cut(lines)
-        line_of, index = ragged_indices(lines.lengths)
+        line_of, index_in_line = ragged_indices(lines.lengths)
         row_of, index_in_row = ragged_indices(rows.lengths)
-        first = index - index_in_row
-        spans = [slice(first[at], first[at] + rows.lengths[row_of[at]]) for at in chosen]
-        return list(
-            map(blank_word, [texts[line_of[at]] for at in chosen], index_in_row[chosen], spans)
-        )
+        starts, lengths = index_in_line - index_in_row, rows.lengths[row_of]
+        spans = [slice(starts[word], starts[word] + lengths[word]) for word in chosen]
+        chosen_texts = [texts[line_of[word]] for word in chosen]
+        return list(map(blank_word, chosen_texts, index_in_row[chosen], spans))
 
 
 def blank_word(text: str, index: int, span: slice = slice(None)) -> tuple[str, str]:
-    """Return a span of the words of a text with ___ for the word at an index, and this word."""
+    """Return the words of a span with ___ in place of the word at `index`, and this word."""
     words = split_words(text)[span]
     word = words[index]
     return f"{text[words[0].start : word.start]}___{text[word.stop : words[-1].stop]}", word.text
 
 
-def choose_some(count: int, limit: int, seed: int) -> IntArray:
-    """Return the indices below `count`, or a random choice of `limit` of them, in order."""
+def sample_indices(count: int, limit: int, seed: int) -> IntArray:
+    """Return the indices below `count`; if more than `limit`, a sorted random sample of them."""
     if count <= limit:
         return np.arange(count)
     return np.sort(rng(seed).choice(count, limit, replace=False))
 
 
 def encode_blanks(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Ragged, IntArray]:
-    """Return the lines with <unknown> for each `___`, and the flat indices of the blanks."""
+    """Encode lines with <unknown> for each `___`, and return the flat indices of the blanks."""
     lines: list[IntArray] = []
     for text in texts:
         parts = BLANK.split(text)
@@ -243,17 +255,20 @@ def encode_blanks(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Ragged,
 
 
 def best_combinations(
-    words: Sequence[Sequence[str]], logs: Float[np.ndarray, "blanks best"], nbest: int
+    words: Sequence[Sequence[str]], log_probs: Float[np.ndarray, "blanks best"], nbest: int
 ) -> tuple[list[str], list[float]]:
-    """Return the best words for all blanks of a line, which are independent, and their log p."""
+    """Return the best combinations of words for the independent blanks of a line, as texts.
+
+    The second list has the log-probability of each combination.
+    """
     best = [("", 0.0)]
-    for texts, values in zip(words, logs.tolist(), strict=True):
-        longer = [
+    for texts, values in zip(words, log_probs.tolist(), strict=True):
+        extended = [
             (f"{output} {text}".strip(), log + value)
             for output, log in best
             for text, value in zip(texts, values, strict=True)
         ]
-        best = sorted(longer, key=lambda combination: -combination[1])[:nbest]
+        best = sorted(extended, key=lambda combination: -combination[1])[:nbest]
     return [output for output, _ in best], [log for _, log in best]
 
 
@@ -263,12 +278,14 @@ def cloze_samples(
     """Return the metrics of the model and of the n-gram baselines."""
     metrics = ClozeMetrics(lines, chosen)
     unigram, trigram = ngram_predictions(trigrams, lines, chosen, len(SPECIAL))
-    fills = {"": filled, "unigram_": unigram, "trigram_": trigram}
+    models = {"": filled, "unigram_": unigram, "trigram_": trigram}
     return {
         "accuracy": metrics.accuracy(filled),
         "top5_accuracy": metrics.accuracy(filled, BEST),
-        **{f"{name}accuracy": metrics.accuracy(fill) for name, fill in fills.items()},
-        **{f"{name}perplexity": metrics.loss(fill, "perplexity") for name, fill in fills.items()},
+        **{f"{name}accuracy": metrics.accuracy(words) for name, words in models.items()},
+        **{
+            f"{name}perplexity": metrics.loss(words, "perplexity") for name, words in models.items()
+        },
         "nats": metrics.loss(filled, "nats"),
     }
 
@@ -309,7 +326,7 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
 
     def read_splits(self, recipe: FillRecipe) -> Splits[str]:
         def require_words(texts: Sequence[str]) -> None:
-            if not recipe.encode.knows_any(texts):
+            if not recipe.encode.has_frequent_word(texts):
                 raise UserError(
                     f"{recipe.data.train}: no word occurs {recipe.encode.min_count} times in "
                     f"{len(texts)} training lines",
@@ -339,7 +356,7 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
     ) -> list[Stage[ClozeModel]]:
         training = recipe.training
         dev = ragged(vocabulary.encode(splits["dev"]))
-        chosen = choose_some(len(dev.values), DEV_BLANKS, recipe.seed)
+        chosen = sample_indices(len(dev.values), DEV_BLANKS, recipe.seed)
         rows = recipe.cut(ragged(vocabulary.encode(splits["train"])))
         sampler = BucketSampler(rows.lengths, training.batch_tokens, recipe.seed)
 
@@ -357,13 +374,13 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
 
         return [stage("blanks", training, batch, cloze_loss, dev_accuracy)]
 
-    def probe_sizes(self, recipe: FillRecipe, rows: int | None, length: int | None) -> ProbeSizes:
+    def dummy_sizes(self, recipe: FillRecipe, rows: int | None, length: int | None) -> DummySizes:
         return token_sizes(recipe.training, rows, length, recipe.training.batch_tokens)
 
-    def probe(
-        self, recipe: FillRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    def dummy_batch(
+        self, recipe: FillRecipe, vocabulary: VocabularySizes, sizes: Mapping[str, int]
     ) -> MicroBatch[ClozeModel]:
-        generator, shape = torch.Generator().manual_seed(0), (letters["B"], letters["T"])
+        generator, shape = torch.Generator().manual_seed(0), (sizes["B"], sizes["T"])
         order = torch.rand(shape[0] * shape[1], generator=generator).argsort()
         blanks = (order < round(recipe.blanked_share * len(order))).view(shape)
         words = random_tokens(generator, vocabulary.entries, *shape)
@@ -372,5 +389,5 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
 
 
 def cloze_loss(model: ClozeModel, batch: ClozeBatch) -> Tensor:
-    """Return the cross-entropy, summed over the blanks."""
+    """Return the summed cross-entropy of the blanks."""
     return cross_entropy_(model(batch.tokens, batch.present, batch.blanks), batch.targets).sum()

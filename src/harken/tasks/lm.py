@@ -1,6 +1,7 @@
-"""Language modeling: predict the next token of a whole file, or of documents one per line.
+"""Language modeling: predict the next token of whole files, or of documents one per line.
 
-The text is one stream of tokens (`encode/stream.py`). Training reads windows of it; evaluation
+The text is one stream of tokens (`encode/stream.py`). It is encoded once, piece by piece, and
+training reads windows of the stored tokens, so it may be larger than the memory; evaluation
 predicts each token of the held-out stream once; a prompt is continued as the start of a stream. In
 a whole file, the end token does not occur, so a continuation stops only at its maximum length.
 """
@@ -19,26 +20,27 @@ from torch import Tensor
 
 from harken.batch.padding import TokenBatch
 from harken.batch.ragged import IntArray
+from harken.batch.shards import TokenShards, write_shards
 from harken.batch.windows import RandomWindows, sliding_batches, sliding_windows
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import LMStepper
-from harken.encode.stream import Documents, StreamEncoder, split_chunks
+from harken.encode.parallel import encode_corpus
+from harken.encode.stream import CorpusSample, StreamEncoder, read_texts_whole
 from harken.encode.subwords import CharactersConfig, TokenizerConfig
 from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
-from harken.errors import Failure, UserError
-from harken.files import replacing
-from harken.formats.text import read_lines, read_whole
-from harken.inputs import file_size
+from harken.errors import UserError
+from harken.formats.corpus import Documents, Files, TextCorpus, find_files
 from harken.measure.interval import MIN_PIECES
 from harken.measure.perplexity import TokenLosses, loss_sample
 from harken.models.gpt import GPT, GPTConfig
 from harken.models.recurrent_lm import FixedStateLM, LanguageModelConfig
 from harken.tasks.attention_view import AttentionExample, next_token_example
+from harken.tasks.dummy_batches import DummySizes, random_text_batch, target_losses, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, Table, ranked_prediction, truncation_of
-from harken.tasks.probe import ProbeSizes, random_text_batch, target_losses, token_sizes
 from harken.tasks.seq2seq import Prompt, search_tokens
-from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
+from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, file_calls, require_share
+from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.runtime import RuntimeConfig
 
@@ -48,7 +50,10 @@ MAX_NEW_TOKENS = 200  # of a continuation, if the recipe does not set it
 BATCH_SIZE = 32  # prompts in a search
 BATCH_TOKENS = 4096  # in a batch of evaluation
 MAX_CHUNK = 4096  # tokens; longer chunks, such as text without spaces, are cut
-SAMPLES, PROMPT_CHARACTERS, SAMPLE_TOKENS = 3, 64, 100  # of the continuations in the report
+# a larger share for `dev` is reduced to this many characters, or documents
+MAX_HELD_OUT = {"file": 2**24, "lines": 2**16}
+MAX_EPOCHS_PER_BATCH = 1000  # each is planned separately
+SAMPLES, PROMPT_CHARACTERS, SAMPLE_TOKENS = 3, 64, 100  # continuations in the report
 
 AnyLanguageModel = GPT | FixedStateLM
 TEMPLATE = """\
@@ -77,10 +82,24 @@ max_tokens = {search.max_tokens}    # tokens of a continuation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LanguageModelData(SplitPaths):
-    """Text files; a share for `dev` is the end of the training text."""
+class LanguageModelData:
+    """Text files; if `dev` is a share, the end of the training text is held out."""
 
+    train: Files  # training file, list of files or glob
+    dev: Files | float = 0.1  # file to evaluate on, or a share of `train` that is held out
+    test: Files | None = None  # file that is not used in training
     documents: Documents = "file"  # "file" for one text, "lines" for one document per line
+    text_column: str = "text"  # column of .parquet files, or key of .jsonl lines
+    # characters of training text that the tokenizer is fitted on, spread evenly
+    tokenizer_sample: int = bounded(2**26, at_least=1, at_most=2**40)
+
+    def __post_init__(self) -> None:
+        require_share(self.dev)
+
+    def corpus(self, files: Files) -> TextCorpus:
+        """Return the texts of these files."""
+        found = find_files(files)
+        return TextCorpus(files=found, documents=self.documents, column=self.text_column)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,8 +121,9 @@ class LanguageModelRecipe:
     data: LanguageModelData  # paths of the files
     encode: TokenizerConfig = field(default_factory=CharactersConfig)  # tokenizer
     model: LanguageModelConfig = field(default_factory=GPTConfig)  # architecture
-    training: LanguageModelTraining = field(default_factory=LanguageModelTraining)  # stage
-    # How prompts are continued.
+    # Training stage.
+    training: LanguageModelTraining = field(default_factory=LanguageModelTraining)
+    # Beam search or sampling.
     search: SearchConfig = SearchConfig(temperature=0.8, max_tokens=MAX_NEW_TOKENS)
 
     def __post_init__(self) -> None:
@@ -121,9 +141,9 @@ class LanguageModelRecipe:
 
 
 def suggest_dropout(recipe: LanguageModelRecipe, splits: Splits[str]) -> dict[str, object]:
-    """Suggest dropout for a small text that is read many times."""
-    characters = sum(map(len, splits["train"]))
-    epochs = recipe.training.steps * recipe.training.batch_tokens / characters
+    """Suggest dropout for a small text that is trained on for many epochs."""
+    tokens = recipe.training.steps * recipe.training.batch_tokens
+    epochs = tokens / count_characters(splits["train"])
     return {"model.dropout": 0.2} if epochs > MAX_EPOCHS else {}
 
 
@@ -149,8 +169,8 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         for text, prompt, beam in zip(inputs, prompts, beams, strict=True):
             tokens = [hypothesis.tokens for hypothesis in beam]
             outputs = stream.continuations(prompt.tokens, tokens)
-            logs = [hypothesis.log_probability for hypothesis in beam]
-            yield ranked_prediction(text, outputs, logs, nbest, prompt.truncation)
+            log_probs = [hypothesis.log_probability for hypothesis in beam]
+            yield ranked_prediction(text, outputs, log_probs, nbest, prompt.truncation)
 
     def evaluate(self, examples: Sequence[str], condition: str | None = None) -> Evaluation:
         window, stream = self.recipe.window, self.stream
@@ -180,26 +200,25 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
         )
 
     def _prompt(self, text: str, max_length: int | None) -> Prompt:
-        """Return the start token and a text, or the last `max_length` tokens of these."""
+        """Return the start token and the text; a long prompt keeps its last `max_length` tokens."""
         tokens = self.stream.encode_prompt(text)
         total = len(tokens) - 1  # without the start token
         limit = max_length or len(tokens)
         return Prompt(tokens[-limit:], truncation_of(min(limit, total), total, "last"))
 
     def _continuations(self, examples: Sequence[str]) -> Table:
-        spread = np.linspace(0, len(examples), SAMPLES, endpoint=False, dtype=int)
-        prompts = [examples[index][:PROMPT_CHARACTERS] for index in dict.fromkeys(spread.tolist())]
+        indices = np.linspace(0, len(examples), SAMPLES, endpoint=False, dtype=int)
+        prompts = [examples[index][:PROMPT_CHARACTERS] for index in dict.fromkeys(indices.tolist())]
         search = SearchConfig(temperature=0.8, max_tokens=SAMPLE_TOKENS)
         recipe = replace(self.recipe, search=search)
-        sampling = LanguageModelPredictor(recipe, self.splits, self.vocabulary, self.model)
+        predictor = LanguageModelPredictor(recipe, self.splits, self.vocabulary, self.model)
         return Table(
             title="Continuations of held-out text, sampled at temperature 0.8",
             header=("held-out text", "continued by the model"),
-            rows=[(sample.input, sample.output) for sample in sampling.predict(prompts)],
+            rows=[(sample.input, sample.output) for sample in predictor.predict(prompts)],
         )
 
     def _notes(self, tokens: int) -> Mapping[str, str]:
-        """Return explanations of the metrics."""
         window = self.recipe.window
         ends = " and line ends" if self.stream.documents == "lines" else ""
         return {
@@ -220,12 +239,15 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
 def token_nats(
     model: AnyLanguageModel, stream: IntArray, window: int, stride: int
 ) -> Float[np.ndarray, "targets"]:
-    """Return the nats of each token except the first, in windows that start `stride` apart."""
+    """Return the loss of each token except the first, in windows that start `stride` apart."""
     device, rows = next(model.eval().parameters()).device, max(1, BATCH_TOKENS // window)
     batches = sliding_batches(stream, sliding_windows(len(stream), window, stride), rows, PAD)
-    on_device = (batch.to(device) for batch in batches)
-    nats = [target_losses(model, batch.targets, batch.inputs) for batch in on_device]
-    return np.concatenate([row.double().cpu().numpy() for row in nats])
+
+    def nats(batch: TokenBatch) -> Float[np.ndarray, "targets"]:
+        batch = batch.to(device)
+        return target_losses(model, batch.targets, batch.inputs).double().cpu().numpy()
+
+    return np.concatenate(list(map_batches(nats, batches)))
 
 
 def chunk_losses(
@@ -233,7 +255,7 @@ def chunk_losses(
     chunks: Sequence[IntArray],
     counts: Float[np.ndarray, "pieces 2"],
 ) -> TokenLosses:
-    """Sum over each chunk; a very long one is cut, its words and characters shared evenly."""
+    """Sum the losses of each chunk; words and characters of a cut chunk are shared evenly."""
     lengths = np.array([len(chunk) for chunk in chunks])
     ends = np.cumsum(lengths)
     starts = np.concatenate(list(map(np.arange, ends - lengths, ends, repeat(MAX_CHUNK))))
@@ -255,24 +277,32 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         examples="characters",
         stage="training",
         suggest=suggest_dropout,
-        count=lambda chunks: sum(map(len, chunks)) + len(chunks) - 1,  # with separators
+        count=lambda chunks: count_characters(chunks),
     )
 
     def read_file(self, recipe: LanguageModelRecipe, path: Path) -> list[str]:
-        if recipe.data.documents == "lines":
-            return [line.text for line in read_lines(path)]
-        return split_chunks(read_whole(path))
+        return read_texts_whole(recipe.data.corpus(path))
 
     def read_splits(self, recipe: LanguageModelRecipe) -> Splits[str]:
-        def hold_out_end(texts: Sequence[str], share: float) -> tuple[list[str], list[str]]:
-            if recipe.data.documents == "lines":
-                count = train_size(len(texts), share, recipe.data.train, "lines")
-                return list(texts[:count]), list(texts[count:])
-            text = " ".join(texts)
-            count = train_size(len(text), share, recipe.data.train, "characters")
-            return split_chunks(text[:count]), split_chunks(text[count:])
+        data = recipe.data
 
-        return Splits(recipe.data, partial(self.read_file, recipe), split=hold_out_end)
+        def read_parts() -> tuple[Sequence[str], Sequence[str]]:
+            corpus, held_out = data.corpus(data.train), list[str]()
+            characters, texts = corpus.size()
+            if isinstance(data.dev, float):
+                is_file = data.documents == "file"
+                count, units = (characters, "characters") if is_file else (texts, "lines")
+                stop = train_size(count, data.dev, corpus.files[-1], units)
+                stop = max(stop, count - MAX_HELD_OUT[data.documents])
+                held_out = read_texts_whole(corpus.between(stop, None))
+                corpus = corpus.between(0, stop)
+                characters = stop if is_file else characters - sum(map(len, held_out))
+            return CorpusSample(corpus, characters, data.tokenizer_sample), held_out
+
+        def read(files: Files) -> list[str]:
+            return read_texts_whole(data.corpus(files))
+
+        return Splits(data, read, read_parts=read_parts)
 
     def input(self, example: str) -> str:
         return example
@@ -287,13 +317,15 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
         self, recipe: LanguageModelRecipe, splits: Splits[str], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[AnyLanguageModel]]:
         training, stream = recipe.training, StreamEncoder(vocabulary, recipe.data.documents)
-        stored = cache / "train.npy"
-        if not stored.exists():
-            small = np.uint16 if len(vocabulary) <= 1 << 16 else np.uint32
-            with replacing(stored) as unfinished, unfinished.open("wb") as file:
-                np.save(file, stream.join(stream.encode(splits["train"])).astype(small))
-        rows = max(1, training.batch_tokens // recipe.window)
-        windows = RandomWindows(memory_mapped(stored), recipe.window, rows, recipe.seed)
+        write_shards(cache / "train", partial(encode_corpus, stream, splits), len(vocabulary))
+        rows, tokens = max(1, training.batch_tokens // recipe.window), TokenShards(cache / "train")
+        windows = RandomWindows(tokens.numbers, recipe.window, rows, recipe.seed)
+        if windows.epochs_per_batch > MAX_EPOCHS_PER_BATCH:
+            raise UserError(
+                f"training.batch_tokens = {training.batch_tokens} repeats the training text of "
+                f"{len(tokens.numbers)} tokens more than {MAX_EPOCHS_PER_BATCH} times in a batch",
+                fix="lower training.batch_tokens, or train on more text",
+            )
         held_out = stream.join(stream.encode(splits["dev"]))
 
         def negative_nats(model: AnyLanguageModel) -> float:
@@ -301,47 +333,41 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
 
         return [stage("text", training, lambda step: [windows.batch(step)], lm_loss, negative_nats)]
 
-    def probe_sizes(
+    def dummy_sizes(
         self, recipe: LanguageModelRecipe, rows: int | None, length: int | None
-    ) -> ProbeSizes:
+    ) -> DummySizes:
         tokens = recipe.training.batch_tokens
         return token_sizes(recipe.training, rows, length or recipe.window, tokens)
 
-    def probe(
-        self, recipe: LanguageModelRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    def dummy_batch(
+        self, recipe: LanguageModelRecipe, vocabulary: VocabularySizes, sizes: Mapping[str, int]
     ) -> MicroBatch[AnyLanguageModel]:
-        return random_text(letters["B"], letters["T"], vocabulary.entries)
+        return random_lm_batch(sizes["B"], sizes["T"], vocabulary.entries)
 
 
 def lm_loss(model: AnyLanguageModel, batch: TokenBatch) -> Tensor:
-    """Return the cross-entropy, summed over the counted targets."""
+    """Return the summed cross-entropy of the targets."""
     return target_losses(model, batch.targets, batch.inputs).sum()
 
 
-def random_text(rows: int, length: int, vocabulary: int) -> MicroBatch[AnyLanguageModel]:
-    """Return a random batch of a language model, with its loss."""
-    return micro_batch(random_text_batch(rows, length, vocabulary), lm_loss)
+def random_lm_batch(rows: int, length: int, vocab_size: int) -> MicroBatch[AnyLanguageModel]:
+    """Return a random batch, with the loss of a language model."""
+    return micro_batch(random_text_batch(rows, length, vocab_size), lm_loss)
 
 
 def train_size(count: int, share: float, path: Path, units: str) -> int:
-    """Return how many lines or characters precede the share at the end, which is held out."""
-    first = int((1 - share) * count)
-    if not 0 < first < count:
+    """Return the number of lines or characters left for training if the end is held out."""
+    size = int((1 - share) * count)
+    if not 0 < size < count:
         raise UserError(
             f"{path}: {count} {units} are too few to hold out a share of {share}",
             fix="add text, or name a file in data.dev",
         )
-    return first
+    return size
 
 
-def memory_mapped(path: Path) -> IntArray:
-    """Open the stored stream of tokens."""
-    try:
-        file_size(path, "the tokens of a text")
-        tokens: IntArray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (UserError, OSError, ValueError, EOFError) as error:
-        raise Failure(
-            f"{path}: the tokens cannot be read ({error})",
-            fix="delete the file and resume the run, which encodes the data again",
-        ) from None
-    return tokens
+def count_characters(texts: Sequence[str]) -> int:
+    """Return the number of characters of a split; of the training split, also the unread ones."""
+    if isinstance(texts, CorpusSample):
+        return texts.characters
+    return sum(map(len, texts)) + len(texts) - 1  # with separators

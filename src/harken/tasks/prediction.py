@@ -14,7 +14,7 @@ from harken.measure.scored_answers import exact_matches
 
 @dataclass(frozen=True, slots=True)
 class RankedOutput:
-    """One of several outputs, with its log-probability."""
+    """An output in an n-best list, with its log-probability."""
 
     output: str
     log_probability: float
@@ -89,12 +89,12 @@ class Evaluation:
 
 
 def first_correct(predictions: Sequence[Prediction], expected: Sequence[str]) -> str:
-    """Return the input of the first correct output, else of the first that is not empty."""
+    """Return the input of the first correct output, or else of the first non-empty output."""
     outputs = [prediction.output for prediction in predictions]
     correct = exact_matches(outputs, expected)
     ranks = [
-        (not prediction.output, not right)
-        for prediction, right in zip(predictions, correct, strict=True)
+        (not prediction.output, not is_correct)
+        for prediction, is_correct in zip(predictions, correct, strict=True)
     ]
     return predictions[ranks.index(min(ranks))].input
 
@@ -125,7 +125,7 @@ def ranked_prediction(
     nbest: int = 1,
     truncation: Truncation | None = None,
 ) -> Prediction:
-    """Return the first output; if `nbest` > 1, with all outputs ranked."""
+    """Return the prediction of the first output; if `nbest` > 1, it lists all outputs."""
     confidence = math.exp(log_probabilities[0])
     ranked = list(map(RankedOutput, outputs, log_probabilities)) if nbest > 1 else ()
     return Prediction(

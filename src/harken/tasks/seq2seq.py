@@ -1,4 +1,4 @@
-"""Search in batches, and the loss, teacher forcing and attention views of encoder-decoders."""
+"""Batched search, and the loss, teacher forcing and attention views of encoder-decoders."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -16,8 +16,8 @@ from harken.inspection.refs import is_cross_attention, is_decoder_attention
 from harken.models.captioner import Captioner
 from harken.models.seq2seq import EncoderDecoder
 from harken.tasks.attention_view import AttentionView, AudioView, ImageView, TokenTexts
+from harken.tasks.dummy_batches import target_losses
 from harken.tasks.prediction import Truncation
-from harken.tasks.probe import target_losses
 from harken.tasks.task import Keys
 
 Beams = list[list[TokenHypothesis]]  # the hypotheses of each row, the best first
@@ -46,12 +46,20 @@ def search_tokens(
 ) -> Beams:
     """Return the best outputs for each row of prompt or source tokens, searched in one batch."""
     tokens, present = (tensor.to(device) for tensor in pad(ragged(rows), PAD))
-    limits = {"end": END, "max_tokens": max_tokens}
-    return generate(stepper, tokens, present, search=search, nbest=nbest, keys=keys, **limits)
+    return generate(
+        stepper,
+        tokens,
+        present,
+        search=search,
+        end=END,
+        max_tokens=max_tokens,
+        nbest=nbest,
+        sample_keys=keys,
+    )
 
 
 def cross_entropy_loss(smoothing: float) -> Callable[[nn.Module, Seq2SeqBatch], Tensor]:
-    """Return a loss with label smoothing, summed over the targets."""
+    """Return a function that computes the summed cross-entropy with label smoothing."""
 
     def loss(model: nn.Module, batch: Seq2SeqBatch) -> Tensor:
         source, present, inputs, targets = batch
@@ -62,7 +70,7 @@ def cross_entropy_loss(smoothing: float) -> Callable[[nn.Module, Seq2SeqBatch], 
 
 
 def decoder_inputs(outputs: Sequence[int], device: torch.device) -> Int[Tensor, "1 T"]:
-    """Return the decoder inputs from which `outputs` are predicted (teacher forcing)."""
+    """Return <end> and all `outputs` but the last, the decoder inputs of teacher forcing."""
     return torch.tensor([[END, *outputs[:-1]]], device=device)
 
 
@@ -75,7 +83,10 @@ def output_views(
     sound: AudioView | None = None,
     picture: ImageView | None = None,
 ) -> list[AttentionView]:
-    """Return the views of cross-attention and of self-attention in encoder and decoder."""
+    """Return the views of cross-attention and of self-attention in encoder and decoder.
+
+    A query of the decoder is labeled with the token that it predicts, a key with its input token.
+    """
     queries, inputs = token_texts(outputs), token_texts([END, *outputs[:-1]])
     cross = f"Cross-attention: target tokens to {keys_name}"
     decoder = "Decoder self-attention: target tokens"

@@ -33,21 +33,22 @@ from harken.encode.words import WordVocabulary, WordVocabularyConfig
 from harken.errors import OptionError, UserError
 from harken.formats.conllu import read_conllu
 from harken.formats.examples import Sentence, TaggedToken
-from harken.inspection.record import has_attention
+from harken.inspection.record import has_multihead
 from harken.layers.losses import cross_entropy_
 from harken.measure.interval import Sample
 from harken.measure.tagging import Tags, confusions, tag_accuracy, tag_scores
 from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
-from harken.tasks.attention_view import AttentionExample, self_view
+from harken.tasks.attention_view import AttentionExample, self_attention_view
+from harken.tasks.dummy_batches import DummySizes, random_tokens, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, Table, truncation_of
-from harken.tasks.probe import ProbeSizes, random_tokens, token_sizes
 from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
+from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
 
-MAX_SENTENCE = 500  # words; a longer sentence alone in its file indicates missing blank lines
-PROBE_CHARACTERS = 12  # per word of a probe batch
+MAX_SENTENCE = 500  # words; if the only sentence of a file is longer, blank lines are missing
+DUMMY_CHARACTERS = 12  # per word of a dummy batch
 MAX_LENGTH = 1024  # words per window, for a model without a limit
 BATCH_SIZE = 1024  # sentences encoded at once
 BATCH_WORDS = 8192  # words in a batch, padding included
@@ -82,7 +83,7 @@ class VectorsConfig(StageConfig):
     steps: int = bounded(0, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     optimizer: OptimizerConfig = AdamWConfig(lr=5e-3, weight_decay=0.0)  # optimizer, learning rate
     batch_tokens: int = bounded(1024, at_least=1, at_most=MAX_BATCH)  # words per batch
-    cbow: CBOWConfig = CBOWConfig()  # context of a word (CBOW)
+    cbow: CBOWConfig = CBOWConfig()  # context of a word
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,7 +133,7 @@ def check_sentences(files: Sequence[Path]) -> list[str]:
 
 
 class TaggedSentence(NamedTuple):
-    """The tag of each word of a sentence and its log-probability."""
+    """The tags of the words of a sentence, and their log-probabilities."""
 
     tags: Sequence[str]
     log_probabilities: Sequence[float]
@@ -167,7 +168,7 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
         """Return the attention over the first words, up to the model's limit."""
         model, all_words = self.model, text.split()
         words = all_words[: model.max_length]
-        if not words or not has_attention(model):
+        if not words or not has_multihead(model):
             return None
         (tagged,) = self.tag([words])
         corpus = word_corpus(*self.vocabulary.encode([words]))
@@ -176,34 +177,36 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
         return AttentionExample(
             title=f"{' '.join(words)} → {' '.join(tagged.tags)}",
             run=lambda: model(*batch[:-1]),
-            views=[self_view("words", words)],
+            views=[self_attention_view("words", words)],
             truncation=truncation_of(len(words), len(all_words), "first", "words"),
         )
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> Iterator[TaggedSentence]:
         """Tag each sentence, in order."""
-        for start in range(0, len(sentences), BATCH_SIZE):
-            yield from self._tag_batch(sentences[start : start + BATCH_SIZE])
+        starts = range(0, len(sentences), BATCH_SIZE)
+        batches = (sentences[start : start + BATCH_SIZE] for start in starts)
+        yield from chain.from_iterable(map_batches(self._tag_batch, batches))
 
     @torch.inference_mode()
     def _tag_batch(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
         model = self.model.eval()
         corpus = word_corpus(*self.vocabulary.encode(sentences))
         windows = sentence_windows(corpus.lengths, model.max_length or MAX_LENGTH)
-        best, best_logs = np.zeros(len(corpus.rows), dtype=np.int64), np.zeros(len(corpus.rows))
+        words = len(corpus.words)
+        best_tags, best_log_probs = np.zeros(words, dtype=np.int64), np.zeros(words)
         sampler = BucketSampler(windows.lengths, BATCH_WORDS, seed=0)
         for step in takewhile(lambda step: sampler.epoch(step) < 1, count()):
             chosen = sampler.batch(step)
             batch = tagged_batch(corpus, windows, chosen, PAD).to(self.device)
             if batch.present.any():
-                logs, tags = model(*batch[:-1]).float().log_softmax(dim=-1).max(dim=-1)
+                log_probs, tags = model(*batch[:-1]).float().log_softmax(dim=-1).max(dim=-1)
                 row, index = ragged_indices(windows.kept[chosen])
                 column = windows.skipped[chosen][row] + index
                 word = windows.starts[chosen][row] + column
-                best[word] = tags.cpu().numpy()[row, column]
-                best_logs[word] = logs.cpu().numpy()[row, column]
+                best_tags[word] = tags.cpu().numpy()[row, column]
+                best_log_probs[word] = log_probs.cpu().numpy()[row, column]
         names, ends = self.vocabulary.tags, np.cumsum(corpus.lengths)[:-1]
-        pairs = zip(np.split(best, ends), np.split(best_logs, ends), strict=True)
+        pairs = zip(np.split(best_tags, ends), np.split(best_log_probs, ends), strict=True)
         return [TaggedSentence([names[tag] for tag in tags], logs.tolist()) for tags, logs in pairs]
 
 
@@ -221,11 +224,14 @@ def tag_prediction(text: str, words: Sequence[str], tagged: TaggedSentence) -> P
 def tag_samples(
     examples: Sequence[Sentence], predicted: Tags, vocabulary: WordVocabulary
 ) -> dict[str, Sample]:
-    """Return the accuracy on all, known and unknown words, and that of a baseline."""
-    expected, words = [item.tags for item in examples], [item.words for item in examples]
+    """Return the accuracy on all, known and unknown words, and of the baseline."""
+    expected = [example.tags for example in examples]
+    words = [example.words for example in examples]
     samples = {"accuracy": tag_accuracy(expected, predicted)}
     for name, known in (("known_words", True), ("unknown_words", False)):
-        counted = [[(word in vocabulary.known) == known for word in sentence] for sentence in words]
+        counted = [
+            [(word in vocabulary.statistics) == known for word in sentence] for sentence in words
+        ]
         if any(map(any, counted)):
             samples[name] = tag_accuracy(expected, predicted, counted)
     baseline = [[vocabulary.likely_tag(word) for word in sentence] for sentence in words]
@@ -301,15 +307,15 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
             characters=sizes.characters,
             tags=sizes.tags,
             seed=recipe.seed,
-            neighbors=vectors.cbow if vectors.steps > 0 else None,
+            cbow=vectors.cbow if vectors.steps > 0 else None,
         )
 
     def stages(
         self, recipe: TagRecipe, splits: Splits[Sentence], vocabulary: WordVocabulary, cache: Path
     ) -> list[Stage[Tagger]]:
         train, ids = splits["train"], {tag: index for index, tag in enumerate(vocabulary.tags)}
-        tags = [np.array([ids[tag] for tag in item.tags], dtype=np.int64) for item in train]
-        corpus = word_corpus(*vocabulary.encode([item.words for item in train]), tags)
+        tags = [np.array([ids[tag] for tag in example.tags], dtype=np.int64) for example in train]
+        corpus = word_corpus(*vocabulary.encode([example.words for example in train]), tags)
         config, vectors, seed = recipe.training.tags, recipe.training.vectors, recipe.seed
         windows = sentence_windows(corpus.lengths, recipe.model.max_length or MAX_LENGTH)
         sampler = BucketSampler(windows.lengths, config.batch_tokens, seed)
@@ -337,20 +343,20 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
             stages.insert(0, stage("vectors", vectors, cbow_batch, cbow_loss))
         return stages
 
-    def probe_sizes(self, recipe: TagRecipe, rows: int | None, length: int | None) -> ProbeSizes:
+    def dummy_sizes(self, recipe: TagRecipe, rows: int | None, length: int | None) -> DummySizes:
         config = recipe.training.tags
-        sizes = token_sizes(config, rows, length, config.batch_tokens)
-        assumed, letters = sizes.assumed, {**sizes.letters, "W": PROBE_CHARACTERS}
+        dummy = token_sizes(config, rows, length, config.batch_tokens)
+        assumed, sizes = dummy.assumed, {**dummy.sizes, "W": DUMMY_CHARACTERS}
         if recipe.model.characters.width:
-            assumed += (f"all words are different and have {PROBE_CHARACTERS} characters",)
-        return sizes._replace(letters=letters, assumed=assumed)
+            assumed += (f"all words are different and have {DUMMY_CHARACTERS} characters",)
+        return dummy._replace(sizes=sizes, assumed=assumed)
 
-    def probe(
-        self, recipe: TagRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    def dummy_batch(
+        self, recipe: TagRecipe, vocabulary: VocabularySizes, sizes: Mapping[str, int]
     ) -> MicroBatch[Tagger]:
-        generator, shape = torch.Generator().manual_seed(0), (letters["B"], letters["T"])
-        forms = torch.arange(letters["B"] * letters["T"]).view(shape)
-        spellings = random_tokens(generator, vocabulary.characters, forms.numel(), letters["W"])
+        generator, shape = torch.Generator().manual_seed(0), (sizes["B"], sizes["T"])
+        forms = torch.arange(sizes["B"] * sizes["T"]).view(shape)
+        spellings = random_tokens(generator, vocabulary.characters, forms.numel(), sizes["W"])
         tags = random_tokens(generator, vocabulary.tags, *shape)
         words = random_tokens(generator, vocabulary.entries, *shape)
         spelled, present = (torch.ones(size, dtype=torch.bool) for size in (spellings.shape, shape))
@@ -358,13 +364,13 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
 
 
 def tags_loss(model: Tagger, batch: TaggedBatch) -> Tensor:
-    """Return the cross-entropy, summed over the words with a target."""
+    """Return the summed cross-entropy of the tags."""
     logits: Tensor = model(*batch[:-1])
     counted = batch.tags != IGNORE_INDEX
     return F.cross_entropy(logits[counted].float(), batch.tags[counted], reduction="sum")
 
 
 def cbow_loss(model: Tagger, batch: TokenBatch) -> Tensor:
-    """Return the cross-entropy of CBOW, summed over the words that have neighbors."""
+    """Return the summed cross-entropy of CBOW, over the words that have neighbors."""
     counted = batch.targets != IGNORE_INDEX
     return cross_entropy_(model(batch.inputs, words_at=counted), batch.targets[counted]).sum()

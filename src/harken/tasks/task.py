@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
@@ -18,17 +19,19 @@ from harken.decode.sampling import SampleKey
 from harken.encode.vocabulary import VocabularySizes
 from harken.errors import DataWarning, UserError
 from harken.formats.split import hold_out
+from harken.layers.onednn import packed_linears
 from harken.tasks.attention_view import AttentionExample
+from harken.tasks.dummy_batches import DummySizes
 from harken.tasks.prediction import Evaluation, Prediction
-from harken.tasks.probe import ProbeSizes
+from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage
 
-Indices = Sequence[int] | None  # of inputs in the list that they are taken from; None: 0, 1, 2, …
-Keys = Sequence[SampleKey]  # what the samples of inputs depend on, in addition to the seed
+Indices = Sequence[int] | None  # positions of inputs in a longer list; None: 0, 1, 2, …
+Keys = Sequence[SampleKey]  # one per input; with the seed, they determine the sampling
 
 
 class TaskVocabulary(Protocol):
-    """What `Task.fit` learns from the training data before training, such as a tokenizer."""
+    """The result of `Task.fit`, which is computed before training, such as a tokenizer."""
 
     @property
     def sizes(self) -> VocabularySizes: ...
@@ -38,19 +41,18 @@ class TaskVocabulary(Protocol):
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read what `to_json` wrote."""
-        ...
 
 
-S = TypeVar("S")
+S = TypeVar("S")  # file or files of a split
 S_co = TypeVar("S_co", covariant=True)
-R = TypeVar("R")
-E = TypeVar("E")
+R = TypeVar("R")  # recipe
+E = TypeVar("E")  # example
 V = TypeVar("V", bound=TaskVocabulary)
 M = TypeVar("M", bound=nn.Module)
 
 
 class SplitFiles(Protocol[S_co]):
-    """The keys of [data] that set the splits; a number for `dev` is a share of `train`."""
+    """The keys of [data] for the splits; a number for `dev` is a share of `train`."""
 
     @property
     def train(self) -> S_co: ...
@@ -82,25 +84,31 @@ class Splits(Mapping[str, Sequence[E]]):
         *,
         seed: int = 0,
         key: Callable[[E], str] = str,
-        split: Callable[[Sequence[E], float], tuple[Sequence[E], Sequence[E]]] | None = None,
         read_train: Callable[[S], Sequence[E]] | None = None,
         check_train: Callable[[Sequence[E]], None] = lambda train: None,
+        read_parts: Callable[[], tuple[Sequence[E], Sequence[E]]] | None = None,
     ) -> None:
-        """A share for `dev` holds out examples by `key`, or as `split(examples, share)` does."""
-        dev, divide = data.dev, split or partial(hold_out, seed=seed, key=key)
+        """If `dev` is a share, hold out examples by the hash of their `key`.
+
+        If given, `read_parts` reads and splits `train` instead, and returns the training and the
+        held-out examples.
+        """
+        dev = data.dev
 
         @cache
-        def divided() -> tuple[Sequence[E], Sequence[E]]:
+        def load() -> tuple[Sequence[E], Sequence[E]]:
+            if read_parts is not None:
+                return read_parts()
             examples = (read_train or read)(data.train)
-            return divide(examples, dev) if isinstance(dev, float) else (examples, ())
+            return hold_out(examples, dev, seed, key) if isinstance(dev, float) else (examples, ())
 
         def train() -> Sequence[E]:
-            check_train(divided()[0])
-            return divided()[0]
+            check_train(load()[0])
+            return load()[0]
 
         self._readers: dict[str, Callable[[], Sequence[E]]] = {
             "train": cache(train),
-            "dev": (lambda: divided()[1]) if isinstance(dev, float) else cache(partial(read, dev)),
+            "dev": (lambda: load()[1]) if isinstance(dev, float) else cache(partial(read, dev)),
         }
         if data.test is not None:
             self._readers["test"] = cache(partial(read, data.test))
@@ -119,16 +127,16 @@ class Splits(Mapping[str, Sequence[E]]):
 class Layout(Generic[R, E]):
     """How `harken new` writes a recipe of a task.
 
-    `template` follows the lines of [data] that name the files. `{model.…}` in it is the default
-    value of the recipe; a plain number differs from the default.
+    `template` is written after the file names in [data]. `{model.…}` is replaced by the default
+    value of this key; other values are not defaults.
     """
 
-    calls: Mapping[str, Sequence[str]]  # file names of a call -> their keys of [data]
+    calls: Mapping[str, Sequence[str]]  # example arguments -> the key of each file in [data]
     examples: str  # name of the examples, in the plural
     template: str = ""
-    stage: str | None = None  # key of the stage whose `evaluate_every` depends on its steps
+    stage: str | None = None  # key of the stage whose `evaluate_every` is computed
     count: Callable[[Sequence[E]], int] = len  # number of `examples` in a split
-    check: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # notes for the user
+    check: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # raises, or returns notes
     overrides: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # from the files
     suggest: Callable[[R, Splits[E]], Mapping[str, object]] = lambda recipe, splits: {}  # overrides
 
@@ -141,7 +149,9 @@ class Predictor(ABC, Generic[R, E, V, M]):
     splits: Splits[E]  # for baselines, which are computed from the training examples
     vocabulary: V
     model: M
-    batch_size: ClassVar[int | None] = None  # inputs of `predict_batch`; None: all
+    # Number of inputs per call of `predict_batch`. With None, one call gets all inputs and divides
+    # them among the processes itself, with `map_batches`.
+    batch_size: ClassVar[int | None] = None
 
     @property
     def device(self) -> torch.device:
@@ -152,18 +162,29 @@ class Predictor(ABC, Generic[R, E, V, M]):
     ) -> Iterator[Prediction]:
         """Yield one prediction per input, in order.
 
-        A sample depends on the seed and the index of its input. `times` requests the start and end
+        Sampling depends on the seed and the index of the input. `times` requests the start and end
         of each word; it is only set for speech recognition.
         """
-        keys = sample_keys(inputs, indices)
-        size = self.batch_size or max(1, len(inputs))
-        for start in range(0, len(inputs), size):
-            batch = slice(start, start + size)
-            yield from self.predict_batch(inputs[batch], keys[batch], nbest)
+        with packed_linears(self.model):
+            yield from self._predict_batches(inputs, sample_keys(inputs, indices), nbest)
+
+    def _predict_batches(
+        self, inputs: Sequence[str], keys: Keys, nbest: int
+    ) -> Iterator[Prediction]:
+        size = self.batch_size
+        if size is None:
+            yield from self.predict_batch(inputs, keys, nbest)
+            return
+        batches = [slice(start, start + size) for start in range(0, len(inputs), size)]
+
+        def predict_slice(batch: slice) -> list[Prediction]:
+            return list(self.predict_batch(inputs[batch], keys[batch], nbest))
+
+        yield from chain.from_iterable(map_batches(predict_slice, batches))
 
     @abstractmethod
     def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterable[Prediction]:
-        """Return one prediction per input, in order; `keys` seed their samples."""
+        """Return one prediction per input, in order; `keys` seed the sampling."""
 
     @abstractmethod
     def evaluate(self, examples: Sequence[E], condition: str | None = None) -> Evaluation:
@@ -171,27 +192,26 @@ class Predictor(ABC, Generic[R, E, V, M]):
 
     @abstractmethod
     def attention(self, text: str) -> AttentionExample | None:
-        """Return the attention of an input and its output; None without tokens or attention."""
+        """Return the attention of an input; None if it is empty or the model has no attention."""
 
 
 class Task(ABC, Generic[R, E, V, M]):
     """A task with its types of recipe, example, vocabulary and model."""
 
-    inputs: ClassVar[Literal["lines", "sounds", "pictures"]] = "lines"
+    inputs: ClassVar[Literal["lines", "sounds", "images"]] = "lines"
     recipe_type: type[R]
     vocabulary_type: type[V]
     predictor_type: type[Predictor[R, E, V, M]]
     layout: Layout[R, E]
 
     @abstractmethod
-    def read_file(self, recipe: R, path: Path) -> Sequence[E]:
-        """Read the examples of a file."""
+    def read_file(self, recipe: R, path: Path) -> Sequence[E]: ...
 
     def read(self, recipe: R, paths: Sequence[Path]) -> Sequence[E]:
-        """Read examples of other files than the recipe's."""
+        """Read examples from files that the recipe does not name."""
         if len(paths) != 1:
             raise UserError(
-                f"expected one file of {self.layout.examples}, got {len(paths)}",
+                f"data: expected one file of {self.layout.examples}, got {len(paths)}",
                 fix="evaluate on one file at a time (command line: --data FILE)",
             )
         return self.read_file(recipe, paths[0])
@@ -201,7 +221,7 @@ class Task(ABC, Generic[R, E, V, M]):
 
     @abstractmethod
     def input(self, example: E) -> str:
-        """Return the input of `predict` for an example; empty if it has none."""
+        """Return the input of `predict` for an example; empty if there is none."""
 
     def target(self, example: E) -> str | None:
         """Return the correct output for `input`; None if several outputs may be correct."""
@@ -215,21 +235,21 @@ class Task(ABC, Generic[R, E, V, M]):
 
     @abstractmethod
     def stages(self, recipe: R, splits: Splits[E], vocabulary: V, cache: Path) -> list[Stage[M]]:
-        """Return the stages of training; encoded data are stored in the folder `cache`."""
+        """Return the training stages; `cache` is a folder for encoded data."""
 
     @abstractmethod
-    def probe_sizes(self, recipe: R, rows: int | None, length: int | None) -> ProbeSizes:
-        """Return the sizes of a training step; None means the recipe's or a typical size."""
+    def dummy_sizes(self, recipe: R, rows: int | None, length: int | None) -> DummySizes:
+        """Return the sizes of `dummy_batch`; None means the recipe's or a typical size."""
 
     @abstractmethod
-    def probe(
-        self, recipe: R, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    def dummy_batch(
+        self, recipe: R, vocabulary: VocabularySizes, sizes: Mapping[str, int]
     ) -> MicroBatch[M]:
         """Return a random batch without padding, with the training loss."""
 
 
 def require_share(dev: object, files: str = "a file") -> None:
-    """Raise if `dev` is a number that is not a share."""
+    """Raise ValueError if `dev` is a number outside (0, 1)."""
     if isinstance(dev, float) and not 0 < dev < 1:
         raise ValueError(f"dev = {dev} is not a share (expected {files} or a number in (0, 1))")
 
@@ -248,8 +268,8 @@ def file_calls(single: str, train: str, dev: str, test: str) -> dict[str, tuple[
     }
 
 
-def warn_unfit(count: int, total: int, examples: str, fate: str = "left out of training") -> None:
+def warn_unfit(count: int, total: int, examples: str, action: str = "left out of training") -> None:
     """Warn that some training examples are too long, or too short, for the model."""
     if count:
-        message = f"{count:,} of {total:,} {examples} do not fit the model and are {fate}"
+        message = f"{count:,} of {total:,} {examples} do not fit the model and are {action}"
         warnings.warn(message, DataWarning, stacklevel=3)

@@ -35,18 +35,18 @@ from harken.formats.sound import UtteranceSignals, segment_name, sound_rate, sou
 from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
 from harken.models.recognizer import BLANK, SpeechRecognizer
-from harken.tasks.probe import ProbeSizes, random_seq2seq_batch
+from harken.tasks.dummy_batches import DummySizes, random_seq2seq_batch
 from harken.tasks.task import Layout, Splits, Task, file_calls, warn_unfit
 from harken.tasks.transcribe_predictor import SpeechPredictor, TranscribeRecipe, TranscribeStage
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
 DEV_UTTERANCES = 200  # transcribed greedily at each evaluation during training
-PROBE_FRAMES, FRAMES_PER_TOKEN = 400, 16  # 4 s, one frame every 10 ms
-SAMPLED_SOUNDS = 200  # whose headers `harken new` reads
+DUMMY_FRAMES, FRAMES_PER_TOKEN = 400, 16  # 4 s, one frame every 10 ms
+SAMPLED_SOUNDS = 200  # sounds of which `harken new` reads the headers
 LONG_SECONDS = 2.0  # median length above which SpecAugment helps
-SMALL_HOURS = 1.0  # of sound, below which a smaller model is enough
+SMALL_HOURS = 1.0  # hours of sound below which a smaller model is enough
 MAX_RATE = 16_000  # samples per second; speech has little above 8 kHz
-CLOSED_WORDS = 100  # distinct words, up to which each word is a token
+MAX_WORD_TOKENS = 100  # `harken new` makes each word a token for at most this many words
 TEMPLATE = """
 [encode.filterbank]
 sample_rate = {encode.filterbank.sample_rate}    # Hz; files at other rates are resampled
@@ -62,7 +62,7 @@ encoder.kind = "{model.encoder.kind}"    # or "transformer", or
 encoder.layers = {model.encoder.layers}
 width = {model.width}
 frontend.channels = {model.frontend.channels}
-# decoder.kind = "transformer"    # or "rnn": attention decoder; alone with ctc = false
+# decoder.kind = "transformer"    # or "rnn": adds an attention decoder; ctc = false removes CTC
 
 [training.speech]
 steps = {training.speech.steps}
@@ -78,50 +78,57 @@ beam = {search.beam}
 
 
 def suggest_speech(recipe: TranscribeRecipe, splits: Splits[Utterance]) -> dict[str, object]:
-    """Suggest sample rate, bands, tokens, model size and augmentation for the recordings."""
+    """Suggest sample rate, mel bins, tokenizer, model size and augmentation."""
     utterances = splits["train"]
     sample = utterances[:: -(-len(utterances) // SAMPLED_SOUNDS)]
     rates = Counter(sound_rate(utterance.audio) for utterance in sample)
     rate = min(rates.most_common(1)[0][0], MAX_RATE)
-    ends = (sound_seconds(item.audio) if item.end is None else item.end for item in sample)
-    seconds = [end - item.start for end, item in zip(ends, sample, strict=True)]
+    seconds = [
+        (sound_seconds(utterance.audio) if utterance.end is None else utterance.end)
+        - utterance.start
+        for utterance in sample
+    ]
     is_long = median(seconds) > LONG_SECONDS
     words = Counter(word for utterance in utterances for word in utterance.text.split())
-    is_closed = len(words) <= CLOSED_WORDS and words.total() >= 10 * len(words)
-    chosen: dict[str, object] = {
+    # Few words, which occur 10 times or more on average.
+    is_small_vocabulary = len(words) <= MAX_WORD_TOKENS and words.total() >= 10 * len(words)
+    overrides: dict[str, object] = {
         "encode.filterbank.sample_rate": rate,
         "encode.filterbank.mel_bins": 80 if rate > 8000 else 40,
-        # The mean of a short word is mostly its vowel.
+        # A short word is mostly a vowel, which subtracting the mean would remove.
         "encode.filterbank.normalize": "mean_and_variance" if is_long else "level",
-        "encode.tokenizer.kind": "words" if is_closed else "characters",
+        "encode.tokenizer.kind": "words" if is_small_vocabulary else "characters",
     }
     if not is_long:
         augment = "training.speech.spec_augment"
-        chosen |= {f"{augment}.time_masks": 0, f"{augment}.frequency_masks": 0}
+        overrides |= {f"{augment}.time_masks": 0, f"{augment}.frequency_masks": 0}
     if sum(seconds) / len(seconds) * len(utterances) < SMALL_HOURS * 3600:
-        chosen |= {"model.width": 64, "model.frontend.channels": 16, "model.encoder.layers": 3}
-    return chosen
+        overrides |= {"model.width": 64, "model.frontend.channels": 16, "model.encoder.layers": 3}
+    return overrides
 
 
 def utterance_key(utterance: Utterance) -> str:
-    """Return a key that depends neither on the folder nor on the text of an utterance."""
+    """Return folder, file name and start. A share `data.dev` is held out by a hash of this key."""
     return f"{'/'.join(utterance.audio.parts[-2:])}#t={utterance.start}"
 
 
 def stored_frames(
     recipe: TranscribeRecipe, utterances: Sequence[Utterance], folder: Path
 ) -> FrameShards:
-    """Compute and store the frames of all utterances, once per speed."""
-    sound = recipe.encode.filterbank
+    """Return the frames of all utterances at the first speed, then at the second, …
+
+    They are computed and stored in `folder` if it does not exist.
+    """
+    filterbank = recipe.encode.filterbank
     if not folder.is_dir():
-        sounds = UtteranceSignals(utterances, sound.sample_rate, recipe.data.max_seconds)
-        changed = (
-            change_speed(signal, sound.sample_rate, speed)
+        signals = UtteranceSignals(utterances, filterbank.sample_rate, recipe.data.max_seconds)
+        perturbed = (
+            change_speed(signal, filterbank.sample_rate, speed)
             for speed in recipe.training.speech.speeds
-            for signal in sounds
+            for signal in signals
         )
-        frames = (sound_frames.numpy() for sound_frames in frames_of(changed, sound))
-        write_frames(folder, frames, sound.mel_bins)
+        frames = (sound_frames.numpy() for sound_frames in frames_of(perturbed, filterbank))
+        write_frames(folder, frames, filterbank.mel_bins)
     return FrameShards(folder)
 
 
@@ -133,7 +140,7 @@ def fitting_utterances(
     states = -(-lengths // model.frontend.subsampling)
     fits = (lengths > 0) & (states <= (limit or np.inf))
     tokens = np.array(list(map(len, texts)))
-    if model.ctc:  # a blank between equal tokens
+    if model.ctc:  # which needs a blank between equal tokens
         fits &= tokens + [int((text[1:] == text[:-1]).sum()) for text in texts] <= states
     if model.decoder is not None:
         fits &= tokens < model.decoder.max_length
@@ -141,7 +148,7 @@ def fitting_utterances(
         raise UserError(
             f"none of {len(texts)} training utterances fits the model",
             fix="set model.frontend.subsampling = 2 for fast speech, or raise "
-            "model.encoder.max_length for long sounds",
+            "model.encoder.max_length for long sounds or model.decoder.max_length for long texts",
         )
     warn_unfit(int((~fits).sum()), len(texts), "utterances")
     return np.flatnonzero(fits)
@@ -178,8 +185,8 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
         return recipe.encode.tokenizer.fit(utterance.text for utterance in train)
 
     def build(self, recipe: TranscribeRecipe, sizes: VocabularySizes) -> SpeechRecognizer:
-        sound = recipe.encode.filterbank
-        return recipe.model.build(sizes.entries, sound.mel_bins, sound.hop_ms, recipe.seed)
+        filterbank, entries = recipe.encode.filterbank, sizes.entries
+        return recipe.model.build(entries, filterbank.mel_bins, filterbank.hop_ms, recipe.seed)
 
     def stages(
         self,
@@ -199,10 +206,11 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
             generator = rng(recipe.seed, step)
             chosen = fitting[sampler.batch(step)]
             speeds = generator.integers(len(config.speeds), size=len(chosen))
-            frames, present = shards.take(speeds * len(texts) + chosen)
+            frames, present = shards.take(speeds * len(texts) + chosen)  # as `stored_frames` orders
             frames = equalize(frames, present, config.random_equalizer, generator)
             frames = spec_augment(frames, present, config.spec_augment, generator)
-            targets = shift_targets(ragged([texts[index] for index in chosen]), END, END, PAD)
+            tokens = ragged([texts[index] for index in chosen])
+            targets = shift_targets(tokens, start=END, end=END, padding_value=PAD)
             return [Seq2SeqBatch(frames, present, *targets)]
 
         dev = splits["dev"][:DEV_UTTERANCES]
@@ -214,30 +222,30 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
 
         return [stage("speech", config, batch, speech_loss(config), dev_accuracy)]
 
-    def probe_sizes(
+    def dummy_sizes(
         self, recipe: TranscribeRecipe, rows: int | None, length: int | None
-    ) -> ProbeSizes:
-        config, frames = recipe.training.speech, length or PROBE_FRAMES
-        letters = {
+    ) -> DummySizes:
+        config, frames = recipe.training.speech, length or DUMMY_FRAMES
+        sizes = {
             "B": rows or max(1, config.batch_frames // frames),
             "S": frames,
             "T": max(1, frames // FRAMES_PER_TOKEN),
             "F": recipe.encode.filterbank.mel_bins,
         }
         assumed = () if length else (f"a length of {frames} (--length)",)
-        return ProbeSizes(config, letters, (*assumed, f"one token per {FRAMES_PER_TOKEN} frames"))
+        return DummySizes(config, sizes, (*assumed, f"one token per {FRAMES_PER_TOKEN} frames"))
 
-    def probe(
-        self, recipe: TranscribeRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    def dummy_batch(
+        self, recipe: TranscribeRecipe, vocabulary: VocabularySizes, sizes: Mapping[str, int]
     ) -> MicroBatch[SpeechRecognizer]:
         generator = torch.Generator().manual_seed(0)
-        frames = torch.randn(letters["B"], letters["S"], letters["F"], generator=generator)
-        batch = random_seq2seq_batch(frames, letters["T"], vocabulary.entries, generator)
+        frames = torch.randn(sizes["B"], sizes["S"], sizes["F"], generator=generator)
+        batch = random_seq2seq_batch(frames, sizes["T"], vocabulary.entries, generator)
         return micro_batch(batch, speech_loss(recipe.training.speech))
 
 
 def speech_loss(config: TranscribeStage) -> Callable[[SpeechRecognizer, Seq2SeqBatch], Tensor]:
-    """Return CTC and cross-entropy, summed over the targets; one of them alone has weight 1."""
+    """Return a function for the summed CTC and attention losses; one alone has weight 1."""
 
     def loss(model: SpeechRecognizer, batch: Seq2SeqBatch) -> Tensor:
         *inputs, targets = batch

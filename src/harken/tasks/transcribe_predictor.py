@@ -1,4 +1,4 @@
-"""The recipe of the task `transcribe`, and its predictor of transcripts and word times.
+"""The recipe of the task `transcribe`, and the predictor of transcripts and word times.
 
 A sound that is longer than the model's limit is cut where it is quietest, and the transcripts of
 its chunks are joined.
@@ -30,9 +30,10 @@ from harken.encode.subwords import CharactersConfig, TokenizerConfig
 from harken.encode.vocabulary import END, Vocabulary
 from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.sound import MAX_SECONDS, Signal, UtteranceSignals, load_signal, segment_name
-from harken.inspection.record import has_attention
+from harken.inspection.record import has_multihead
 from harken.inspection.refs import is_encoder_attention
 from harken.inspection.search_attention import forced_cross_attention
+from harken.layers.onednn import packed_linears
 from harken.measure.edit_distance import (
     EditOp,
     align_texts,
@@ -46,10 +47,16 @@ from harken.measure.tagging import confusions
 from harken.measure.word_times import NOTES, attention_in_words, time_error
 from harken.models.recognizer import BLANK, RecognizerConfig, SpeechRecognizer
 from harken.models.seq2seq import EncoderOutput
-from harken.tasks.attention_view import AttentionExample, AudioView, output_title, self_view
+from harken.tasks.attention_view import (
+    AttentionExample,
+    AudioView,
+    output_title,
+    self_attention_view,
+)
 from harken.tasks.prediction import Evaluation, Prediction, Table, beam_prediction, truncation_of
 from harken.tasks.seq2seq import decoder_inputs, output_views
 from harken.tasks.task import Indices, Keys, Predictor, SplitPaths, sample_keys
+from harken.training.distributed import map_batches
 from harken.training.loop import StageConfig
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
@@ -64,16 +71,18 @@ Frames = Float[Tensor, "S F"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeData(SplitPaths):
-    """Manifests of sound and text; a share for `dev` is of the utterances."""
+    """Manifests of sound and text; if `dev` is a share, utterances are held out."""
 
-    max_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)  # longest segment, seconds
+    # maximum length of a sound or segment in seconds
+    max_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeEncoding:
     """Sound to frames, text to tokens."""
 
-    filterbank: FilterbankConfig = FilterbankConfig(normalize="mean_and_variance")  # log-mel
+    # log-mel filterbank
+    filterbank: FilterbankConfig = FilterbankConfig(normalize="mean_and_variance")
     tokenizer: TokenizerConfig = field(default_factory=CharactersConfig)  # of transcripts
 
 
@@ -87,18 +96,20 @@ class TranscribeStage(StageConfig):
     batch_frames: int = bounded(6000, at_least=1, at_most=MAX_BATCH)  # frames per batch
     ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # weight of CTC in the joint loss
     label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the decoder's targets
-    speeds: tuple[float, ...] = bounded((0.9, 1.0, 1.1), at_least=0.5, at_most=2.0)  # perturbation
+    # Factors of speed perturbation.
+    speeds: tuple[float, ...] = bounded((0.9, 1.0, 1.1), at_least=0.5, at_most=2.0)
     random_equalizer: RandomEqualizerConfig = RandomEqualizerConfig()  # spectral augmentation
     spec_augment: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)  # SpecAugment
 
     def __post_init__(self) -> None:
+        StageConfig.__post_init__(self)  # super() fails in a dataclass with slots
         if not self.speeds:
             raise ValueError("speeds is empty; [1.0] leaves every sound unchanged")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeTraining:
-    """The stage of training."""
+    """Runtime, and the only stage of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
     speech: TranscribeStage = field(default_factory=TranscribeStage)  # the only stage
@@ -119,11 +130,11 @@ class TranscribeRecipe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transcript:
-    """The hypotheses for a sound, the best first; times are empty if they were not requested."""
+    """The hypotheses for a sound, the best first, and word times if they were requested."""
 
     beam: Sequence[TokenHypothesis]
     words: Sequence[SpokenWord] = ()  # of the best hypothesis
-    # For each token, its word index and the time in seconds with the most attention, if any.
+    # For each token, its word index and the time of its largest attention weight, in seconds.
     attended: Sequence[tuple[int, float]] = ()
 
 
@@ -132,7 +143,7 @@ class Chunk(NamedTuple):
 
     frames: Frames
     first: int  # index of the first frame
-    key: SampleKey = ()
+    key: SampleKey = ()  # seeds the sampling
 
 
 class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):
@@ -158,7 +169,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             yield replace(prediction, words=tuple(transcript.words))
 
     def evaluate(self, examples: Sequence[Utterance], condition: str | None = None) -> Evaluation:
-        """Compute the metrics; a condition changes the sounds or references first."""
+        """Compute the metrics; a condition first changes the sounds or references."""
         rate = self.filterbank.sample_rate
         signals: Sequence[Signal] = UtteranceSignals(examples, rate, self.recipe.data.max_seconds)
         if condition is not None:
@@ -194,9 +205,10 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     def attention(self, text: str) -> AttentionExample | None:
         """Return the attention over the start of a sound, up to the model's limit.
 
-        A model without a decoder shows its encoder; an empty output shows the attention of <end>.
+        Without a decoder, only the encoder is shown. If the output is empty, the decoder predicts
+        <end>.
         """
-        if not has_attention(self.model):
+        if not has_multihead(self.model):
             return None
         (frames,) = frames_of([self._signal(text)], self.filterbank)
         total, frames = len(frames), frames[: self.model.max_frames]
@@ -206,16 +218,16 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         with torch.inference_mode():
             count = self._encode([frames]).memory.shape[1]
         times = [f"{self._seconds(state + 0.5):.2f} s" for state in range(count)]
-        front, filterbank = self.model.frontend, self.filterbank
+        frontend, filterbank = self.model.frontend, self.filterbank
         view = AudioView(
             spectrogram=frames.numpy(),
             frame_seconds=filterbank.hop_ms / 1000,
             first_frame_seconds=filterbank.seconds_of(0),
-            state_seconds=filterbank.hop_ms / 1000 * front.stride,
-            first_state_seconds=filterbank.seconds_of(front.offset),
+            state_seconds=filterbank.hop_ms / 1000 * frontend.stride,
+            first_state_seconds=filterbank.seconds_of(frontend.offset),
             words=transcript.words,
         )
-        encoder = self_view("time in seconds", times, is_encoder_attention)
+        encoder = self_attention_view("time in seconds", times, is_encoder_attention)
         return AttentionExample(
             title=f"{Path(text).name}: {output_title(self.vocabulary.decode([tokens])[0])}",
             run=lambda: self._teacher_force(frames, outputs),
@@ -228,12 +240,16 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     ) -> Iterator[Transcript]:
         """Transcribe each sound, in order; `keys` seed the sampling."""
         pending = zip(sounds, keys, strict=True)
-        while batch := list(islice(pending, BATCH_SIZE)):
-            split = [cut_at_silence(frames, self.model.max_frames, key) for frames, key in batch]
-            chunks = list(chain.from_iterable(split))
-            transcripts = iter(self._transcribe_batch(chunks, nbest, times))
-            for parts in split:
-                yield join_transcripts(list(islice(transcripts, len(parts))))
+        batches = iter(lambda: list(islice(pending, BATCH_SIZE)), [])
+
+        def transcribe_batch(batch: Sequence[tuple[Frames, SampleKey]]) -> list[Transcript]:
+            cut = [cut_at_silence(frames, self.model.max_frames, key) for frames, key in batch]
+            all_chunks = list(chain.from_iterable(cut))
+            transcripts = iter(self._transcribe_batch(all_chunks, nbest, times))
+            return [join_transcripts(list(islice(transcripts, len(chunks)))) for chunks in cut]
+
+        with packed_linears(self.model):
+            yield from chain.from_iterable(map_batches(transcribe_batch, batches))
 
     @torch.inference_mode()
     def _transcribe_batch(
@@ -250,7 +266,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             end=END,
             max_tokens=min(limits, default=MAX_TOKENS),
             nbest=nbest,
-            keys=[chunk.key for chunk in chunks],
+            sample_keys=[chunk.key for chunk in chunks],
         )
         if not times:
             return [Transcript(beam=beam) for beam in beams]
@@ -279,7 +295,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return self.model.encode(padded.to(self.device), present.to(self.device))
 
     def _teacher_force(self, frames: Frames, outputs: Sequence[int]) -> None:
-        """Encode a sound and, if there is a decoder, feed it the output."""
+        """Encode a sound and, if there is a decoder, run it on the output (teacher forcing)."""
         encoded = self._encode([frames])
         if "attention" in self.model.modes:
             tokens = decoder_inputs(outputs, encoded.memory.device)
@@ -292,7 +308,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         tokens: Sequence[Sequence[int]],
         weights: Sequence[Float[Tensor, "k T S"]] | None,
     ) -> list[list[Span]]:
-        """Return the encoder states of each token; spans meet halfway between their centers."""
+        """Return the encoder states of each token; spans end halfway between token centers."""
         if weights is None or decoding_mode(self.model, self.recipe.search.mode) != "attention":
             log_probs = self.model.ctc_log_probs(encoded.memory)
             paths = align(log_probs, encoded.present, tokens, blank=BLANK)
@@ -323,14 +339,17 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         ]
 
     def _seconds(self, state: float, first: int = 0) -> float:
-        """Convert a position to seconds; encoder state `i` spans `i` to `i + 1`."""
-        front = self.model.frontend
-        frame = first + front.offset + front.stride * (state - 0.5)
+        """Convert a position in encoder states to seconds; state `i` spans `i` to `i + 1`.
+
+        `first` is the index of the first encoded frame in the sound.
+        """
+        frontend = self.model.frontend
+        frame = first + frontend.offset + frontend.stride * (state - 0.5)
         return max(0.0, self.filterbank.seconds_of(frame))
 
 
 def cut_at_silence(frames: Frames, max_length: int | None, key: SampleKey = ()) -> list[Chunk]:
-    """Cut a long sound where it is quiet into chunks of at most `max_length` frames."""
+    """Cut a long sound at quiet frames into chunks of at most `max_length` frames."""
     chunks: list[Chunk] = []
     first = 0
     while max_length is not None and len(frames) - first > max_length:
@@ -344,7 +363,7 @@ def cut_at_silence(frames: Frames, max_length: int | None, key: SampleKey = ()) 
 
 
 def join_transcripts(chunks: Sequence[Transcript]) -> Transcript:
-    """Join the transcripts of consecutive chunks, best with best, second with second."""
+    """Join the transcripts of consecutive chunks; hypotheses of equal rank are concatenated."""
     if len(chunks) == 1:
         return chunks[0]
     return Transcript(
@@ -355,7 +374,7 @@ def join_transcripts(chunks: Sequence[Transcript]) -> Transcript:
 
 
 def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]) -> list[Table]:
-    """Return error rates by speaker, and confusions."""
+    """Return tables of error rates by speaker and of confusions."""
     edits = list(map(count_edits, sentences))
     tables = []
     if len(set(speakers)) > 1:

@@ -4,7 +4,8 @@
     <end> target tokens   -> target tokens <end>       (decoder inputs, targets)
 
 Both languages share one vocabulary. A source that is longer than the model's limit is translated in
-chunks, cut between words; training leaves such pairs out.
+chunks, cut between words; training leaves such pairs out. The training pairs are encoded once,
+piece by piece, and read from the stored tokens, so they may be larger than the memory.
 """
 
 import re
@@ -12,30 +13,34 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
 
 from harken.batch.bucketing import BucketSampler
 from harken.batch.padding import Seq2SeqBatch, pad, shift_targets
-from harken.batch.ragged import IntArray, Ragged, ragged
+from harken.batch.pair_shards import SOURCE, TARGET, PairShards
+from harken.batch.ragged import IntArray
+from harken.batch.shards import write_shards
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import Seq2SeqStepper, TokenHypothesis, concatenate
+from harken.encode.parallel import encode_sentences
 from harken.encode.subwords import BytePairConfig, TokenizerConfig
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
+from harken.formats.corpus import Files
 from harken.formats.examples import Pair
-from harken.formats.tsv import read_pairs_tsv, read_parallel
+from harken.formats.pairs import PairCorpus, PairSample, ParallelFiles, find_pairs, hold_out_pairs
 from harken.inspection.refs import is_encoder_attention
-from harken.measure.bleu import bleu, bleu_counts, translation_samples
+from harken.measure.bleu import bleu
 from harken.models.seq2seq import MAX_SOURCE, EncoderDecoder, EncoderDecoderConfig
-from harken.tasks.attention_view import AttentionExample, output_title, self_view
+from harken.tasks.attention_view import AttentionExample, output_title, self_attention_view
+from harken.tasks.dummy_batches import DummySizes, random_seq2seq_batch, random_tokens, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, beam_prediction, truncation_of
-from harken.tasks.probe import ProbeSizes, random_seq2seq_batch, random_tokens, token_sizes
 from harken.tasks.seq2seq import (
     Beams,
     cross_entropy_loss,
@@ -45,16 +50,21 @@ from harken.tasks.seq2seq import (
     search_tokens,
 )
 from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, require_share, warn_unfit
+from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
 
-KEYS = [f"{split}.{side}" for split in ("train", "dev", "test") for side in ("source", "target")]
+# The keys of the files in [data].
+DATA_KEYS = [
+    f"{split}.{side}" for split in ("train", "dev", "test") for side in ("source", "target")
+]
 DEV_SENTENCES = 500  # translated greedily at each evaluation during training
 BLEU_ORDER = 4
-# A character of a script without spaces, or a word.
+# A word, or a character of a script without spaces.
 WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|\w+")
 BATCH_SIZE = 64  # sentences in a search
+MAX_CHECKED = 2**16  # pairs that `harken new` checks
 MAX_EXAMPLE_WORDS = 20  # of a sentence whose attention the report shows
 TEMPLATE = """\
 target_language = "{data.target_language}"    # for the tokenization of BLEU
@@ -81,24 +91,24 @@ length_penalty = {search.length_penalty}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ParallelFiles:
-    """Two files whose lines correspond."""
-
-    source: Path  # sentences, one per line
-    target: Path  # their translations
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TranslateData:
-    """Pairs of files, or files of `source<TAB>target`."""
+    """Two texts whose lines correspond, or files with both sides of each pair."""
 
-    train: ParallelFiles | Path  # training files
-    dev: ParallelFiles | Path | float = 0.02  # validation files, or a share to hold out
-    test: ParallelFiles | Path | None = None  # files that are not used in training
+    train: ParallelFiles | Files  # training files: two texts, or a file, list or glob
+    dev: ParallelFiles | Files | float = 0.02  # validation files, or a share to hold out
+    test: ParallelFiles | Files | None = None  # files that are not used in training
+    source_column: str = "source"  # column of .parquet files, or key of .jsonl lines
+    target_column: str = "target"  # the same for the translations
+    # characters of training pairs that the tokenizer is fitted on, spread evenly
+    tokenizer_sample: int = bounded(2**26, at_least=1, at_most=2**40)
     target_language: str = "en"  # language of the Moses tokenizer, which BLEU uses
 
     def __post_init__(self) -> None:
         require_share(self.dev, "files")
+
+    def corpus(self, files: ParallelFiles | Files) -> PairCorpus:
+        """Return the pairs of these files."""
+        return find_pairs(files, (self.source_column, self.target_column))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,13 +118,14 @@ class TranslateStage(StageConfig):
     steps: int = bounded(3600, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     # Optimizer and learning rate.
     optimizer: OptimizerConfig = MuonConfig(lr=0.01, fallback=AdamWConfig(lr=0.003))
-    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)  # of the longer side
+    # tokens per batch of the longer side, padding included
+    batch_tokens: int = bounded(4096, at_least=1, at_most=MAX_BATCH)
     label_smoothing: float = bounded(0.1, at_least=0.0, below=1.0)  # of the targets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranslateTraining:
-    """The stage of training."""
+    """Runtime, and the only stage of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
     pairs: TranslateStage = field(default_factory=TranslateStage)  # the only stage
@@ -135,34 +146,34 @@ class TranslateRecipe:
 
 
 def guess_language(files: Sequence[Path]) -> list[str]:
-    """Return an override with the language of the second file, such as `de` of train.de."""
+    """Return a recipe override with the language of the second file, `de` for train.de."""
     name = re.search(r"\.([a-z]{2})(\.gz|\.zst)?$", files[1].name) if len(files) > 1 else None
     return [f"data.target_language={name[1]}"] if name else []
 
 
 def suggest_vocab_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[str, object]:
     """Suggest a smaller vocabulary for few training pairs."""
-    assert isinstance(recipe.encode, BytePairConfig), "a new recipe has the default"
-    size = max(500, len(splits["train"]) // 4 // 100 * 100)
+    assert isinstance(recipe.encode, BytePairConfig), "the default tokenizer"
+    size = max(500, count_pairs(splits["train"]) // 4 // 100 * 100)
     return {"encode.vocab_size": min(recipe.encode.vocab_size, size)}
 
 
 def check_translations(files: Sequence[Path]) -> list[str]:
-    """Reject labels in place of translations, and note that BLEU needs four words."""
-    where = files[min(1, len(files) - 1)]
-    pairs = read_pairs_tsv(where) if len(files) == 1 else read_parallel(files[0], where)
-    targets = [pair.target.strip() for pair in pairs]
+    """Reject labels in place of translations; note if most targets are too short for BLEU."""
+    path = files[min(1, len(files) - 1)]
+    pairs = find_pairs(path if len(files) == 1 else ParallelFiles(source=files[0], target=path))
+    targets = [pair.target.strip() for pair in islice(pairs.pairs(), MAX_CHECKED)]
     distinct = Counter(targets)
     if len(targets) >= 20 and len(distinct) <= len(targets) // 10:
         shown = ", ".join(repr(label[:20]) for label, _ in distinct.most_common(3))
         raise UserError(
-            f"{where}: expected translations, got labels ({len(distinct)} different values in "
+            f"{path}: expected translations, got labels ({len(distinct)} different values in "
             f"{len(targets):,} lines: {shown})",
             fix="write a sentence and its translation in each line; BLEU of labels is always 0",
         )
     short = sum(len(WORD.findall(target)) < BLEU_ORDER for target in targets)
     if short > 0.9 * len(targets):
-        note = f"note: {short / len(targets):.0%} of the translations in {where} have fewer than "
+        note = f"note: {short / len(targets):.0%} of the translations in {path} have fewer than "
         return [f"{note}{BLEU_ORDER} words, so BLEU will be about 0; use chrF instead"]
     return []
 
@@ -171,21 +182,23 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
     """A trained translator."""
 
     def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
-        """Translate each text; a long text in chunks, a blank text to an empty output."""
+        """Translate each text, a long text in chunks; the output of a blank text is empty."""
         chunks = [
-            (owner, chunk, (*keys[owner], number))
-            for owner, tokens in enumerate(self.vocabulary.encode(inputs))
-            if inputs[owner].strip() and len(tokens)
+            (index, chunk, (*keys[index], number))
+            for index, tokens in enumerate(self.vocabulary.encode(inputs))
+            if inputs[index].strip() and len(tokens)
             for number, chunk in enumerate(self._chunks(tokens))
         ]
-        owners, tokens, chunk_keys = zip(*chunks, strict=True) if chunks else ((), (), ())
+        indices, tokens, chunk_keys = zip(*chunks, strict=True) if chunks else ((), (), ())
         joined: Beams = [[] for _ in inputs]
-        for owner, beam in zip(owners, self._search(tokens, chunk_keys, nbest), strict=True):
-            joined[owner] = concatenate(joined[owner], beam) if joined[owner] else beam
+        for index, beam in zip(indices, self._search(tokens, chunk_keys, nbest), strict=True):
+            joined[index] = concatenate(joined[index], beam) if joined[index] else beam
         for text, beam in zip(inputs, joined, strict=True):
             yield beam_prediction(text, beam or [TokenHypothesis([], 0.0)], self.vocabulary, nbest)
 
     def evaluate(self, examples: Sequence[Pair], condition: str | None = None) -> Evaluation:
+        from harken.measure.translations import translation_samples  # predicting needs no sacrebleu
+
         predictions = list(self.predict([pair.source for pair in examples]))
         expected = [pair.target for pair in examples]
         outputs = [prediction.output for prediction in predictions]
@@ -202,7 +215,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         )
 
     def attention(self, text: str) -> AttentionExample | None:
-        """Return the attention of the best hypothesis; of a long source, for the first chunk."""
+        """Return the attention of the best hypothesis for the first chunk of the source."""
         model, vocabulary = self.model.eval(), self.vocabulary
         (tokens,) = vocabulary.encode([text])
         if not text.strip() or len(tokens) == 0:
@@ -213,7 +226,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         source = torch.tensor([chunk.tolist()], device=self.device)
         inputs = decoder_inputs(outputs, self.device)
         texts = vocabulary.token_texts(chunk.tolist())
-        encoder = self_view("source tokens", texts, is_encoder_attention)
+        encoder = self_attention_view("source tokens", texts, is_encoder_attention)
         return AttentionExample(
             title=f"{text} → {output_title(vocabulary.decode([best.tokens])[0])}",
             run=lambda: model.states(source, torch.ones_like(source, dtype=torch.bool), inputs),
@@ -222,17 +235,19 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         )
 
     def _search(self, sources: Sequence[IntArray], keys: Keys, nbest: int = 1) -> Beams:
-        """Return the best hypotheses for each source that fits the model, in order."""
+        """Return the best hypotheses for each source, in order; every source must fit the model."""
         model, search = self.model.eval(), self.recipe.search
         stepper, limit = Seq2SeqStepper(model, END), max_tokens(model, search)
-        beams: dict[int, list[TokenHypothesis]] = {}
-        # The longest first, so that a batch that does not fit in memory fails at once.
+        # The longest sources come first, so that running out of memory is noticed early.
         ranked = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
-        for start in range(0, len(ranked), BATCH_SIZE):
-            chosen = ranked[start : start + BATCH_SIZE]
+        batches = (ranked[at : at + BATCH_SIZE] for at in range(0, len(ranked), BATCH_SIZE))
+
+        def search_batch(chosen: Sequence[int]) -> Beams:
             rows, row_keys = [sources[index] for index in chosen], [keys[index] for index in chosen]
-            batch = search_tokens(stepper, rows, self.device, search, limit, nbest, row_keys)
-            beams |= zip(chosen, batch, strict=True)
+            return search_tokens(stepper, rows, self.device, search, limit, nbest, row_keys)
+
+        found = chain.from_iterable(map_batches(search_batch, batches))
+        beams = dict(zip(ranked, found, strict=True))
         return [beams[index] for index in range(len(sources))]
 
     def _chunks(self, tokens: IntArray) -> list[IntArray]:
@@ -240,7 +255,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
 
 
 def cut_between_words(tokens: IntArray, max_length: int, vocabulary: Vocabulary) -> list[IntArray]:
-    """Cut a long text into chunks, each before a word of its second half if there is one."""
+    """Cut a long text into chunks of at most `max_length` tokens, between words if possible."""
     chunks = []
     while len(tokens) > max_length:
         ends = range(max_length, max_length // 2 - 1, -1)
@@ -259,29 +274,41 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
     layout = Layout[TranslateRecipe, Pair](
         calls={
             "pairs.tsv": ("train",),
-            "train.en train.de": KEYS[:2],
-            "train.en train.de dev.en dev.de": KEYS[:4],
-            "train.en train.de dev.en dev.de test.en test.de": KEYS,
+            "train.en train.de": DATA_KEYS[:2],
+            "train.en train.de dev.en dev.de": DATA_KEYS[:4],
+            "train.en train.de dev.en dev.de test.en test.de": DATA_KEYS,
         },
         template=TEMPLATE,
         examples="pairs",
         stage="training.pairs",
+        count=lambda pairs: count_pairs(pairs),
         check=check_translations,
         overrides=guess_language,
         suggest=suggest_vocab_size,
     )
 
     def read_file(self, recipe: TranslateRecipe, path: Path) -> list[Pair]:
-        return read_pairs(path)
+        return list(recipe.data.corpus(path).pairs(keep_blank=True))
 
     def read(self, recipe: TranslateRecipe, paths: Sequence[Path]) -> Sequence[Pair]:
         if len(paths) == 2:
-            return read_pairs(ParallelFiles(source=paths[0], target=paths[1]))
+            files = ParallelFiles(source=paths[0], target=paths[1])
+            return list(find_pairs(files).pairs(keep_blank=True))
         return super().read(recipe, paths)
 
     def read_splits(self, recipe: TranslateRecipe) -> Splits[Pair]:
-        read_train, key = partial(read_pairs, keep_blank=False), lambda pair: pair.source
-        return Splits(recipe.data, read_pairs, seed=recipe.seed, key=key, read_train=read_train)
+        data = recipe.data
+
+        def read_parts() -> tuple[Sequence[Pair], Sequence[Pair]]:
+            corpus, held_out = data.corpus(data.train), list[Pair]()
+            if isinstance(data.dev, float):
+                corpus, held_out = hold_out_pairs(corpus, data.dev, recipe.seed)
+            return PairSample(corpus, data.tokenizer_sample), held_out
+
+        def read(files: ParallelFiles | Files) -> list[Pair]:
+            return list(data.corpus(files).pairs(keep_blank=True))
+
+        return Splits(data, read, read_parts=read_parts)
 
     def input(self, example: Pair) -> str:
         return example.source if example.source.strip() else ""
@@ -295,16 +322,19 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
     def stages(
         self, recipe: TranslateRecipe, splits: Splits[Pair], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[EncoderDecoder]]:
+        from harken.measure.translations import bleu_counts
+
         config = recipe.training.pairs
-        sources, targets = encode_pairs(splits["train"], vocabulary, *max_lengths(recipe.model))
-        lengths = np.maximum(sources.lengths, targets.lengths + 1)  # with the end token
-        sampler = BucketSampler(lengths, config.batch_tokens, recipe.seed)
+        train = splits["train"]
+        assert isinstance(train, PairSample), "the training split of translate is a PairSample"
+        pairs = encode_pairs(train, vocabulary, *max_lengths(recipe.model), cache)
+        sampler = BucketSampler(pairs, config.batch_tokens, recipe.seed)
         dev, greedy = splits["dev"][:DEV_SENTENCES], replace(recipe, search=SearchConfig())
 
         def batch(step: int) -> list[Seq2SeqBatch]:
-            chosen = sampler.batch(step)
-            texts = shift_targets(targets.take(chosen), END, END, PAD)
-            return [Seq2SeqBatch(*pad(sources.take(chosen), PAD), *texts)]
+            sources, targets = pairs.take(sampler.batch(step))
+            texts = shift_targets(targets, END, END, PAD)
+            return [Seq2SeqBatch(*pad(sources, PAD), *texts)]
 
         def dev_bleu(model: EncoderDecoder) -> float:
             predictor = TranslatePredictor(greedy, splits, vocabulary, model)
@@ -314,28 +344,21 @@ class TranslateTask(Task[TranslateRecipe, Pair, Vocabulary, EncoderDecoder]):
 
         return [stage("pairs", config, batch, cross_entropy_loss(config.label_smoothing), dev_bleu)]
 
-    def probe_sizes(
+    def dummy_sizes(
         self, recipe: TranslateRecipe, rows: int | None, length: int | None
-    ) -> ProbeSizes:
+    ) -> DummySizes:
         config = recipe.training.pairs
-        sizes = token_sizes(config, rows, length, config.batch_tokens)
-        tokens = sizes.letters["T"]
-        return sizes._replace(letters={"B": sizes.letters["B"], "M": tokens, "T": tokens})
+        dummy = token_sizes(config, rows, length, config.batch_tokens)
+        tokens = dummy.sizes["T"]
+        return dummy._replace(sizes={"B": dummy.sizes["B"], "M": tokens, "T": tokens})
 
-    def probe(
-        self, recipe: TranslateRecipe, vocabulary: VocabularySizes, letters: Mapping[str, int]
+    def dummy_batch(
+        self, recipe: TranslateRecipe, vocabulary: VocabularySizes, sizes: Mapping[str, int]
     ) -> MicroBatch[EncoderDecoder]:
         generator, entries = torch.Generator().manual_seed(0), vocabulary.entries
-        source = random_tokens(generator, entries, letters["B"], letters["M"])
-        batch = random_seq2seq_batch(source, letters["T"], entries, generator)
+        source = random_tokens(generator, entries, sizes["B"], sizes["M"])
+        batch = random_seq2seq_batch(source, sizes["T"], entries, generator)
         return micro_batch(batch, cross_entropy_loss(recipe.training.pairs.label_smoothing))
-
-
-def read_pairs(files: ParallelFiles | Path, *, keep_blank: bool = True) -> list[Pair]:
-    """Read pairs from two files or from one."""
-    if isinstance(files, Path):
-        return read_pairs_tsv(files, keep_blank=keep_blank)
-    return read_parallel(files.source, files.target, keep_blank=keep_blank)
 
 
 def max_lengths(model: EncoderDecoderConfig) -> tuple[int, int]:
@@ -344,19 +367,29 @@ def max_lengths(model: EncoderDecoderConfig) -> tuple[int, int]:
 
 
 def encode_pairs(
-    pairs: Sequence[Pair], vocabulary: Vocabulary, max_source: int, max_target: int
-) -> tuple[Ragged, Ragged]:
-    """Return the tokens of both sides, without pairs that do not fit the model."""
-    sources = vocabulary.encode([pair.source for pair in pairs])
-    encoded = zip(sources, vocabulary.encode([pair.target for pair in pairs]), strict=True)
-    fits = [
-        pair for pair in encoded if 0 < len(pair[0]) <= max_source and len(pair[1]) < max_target
-    ]
-    if not fits:
+    train: PairSample, vocabulary: Vocabulary, max_source: int, max_target: int, cache: Path
+) -> PairShards:
+    """Return the tokens of the pairs that fit the model, which are first encoded and stored."""
+    size, corpus = train.size, train.corpus
+    total, tokens = size.source_characters + size.target_characters, len(vocabulary)
+
+    def encode(side: str, done: int, skip: int) -> Iterator[list[IntArray]]:
+        sentences = map(attrgetter(side), corpus.pairs())
+        return encode_sentences(vocabulary, sentences, skip, done, total)
+
+    write_shards(cache / SOURCE, partial(encode, SOURCE, 0), tokens)
+    write_shards(cache / TARGET, partial(encode, TARGET, size.source_characters), tokens)
+    pairs = PairShards(cache, max_source, max_target)
+    if len(pairs) == 0:
         raise UserError(
-            f"no training pair has at most {max_source} source and {max_target} target tokens",
+            f"no training pair has at most {max_source} source and {max_target - 1} target tokens",
             fix="split long lines into sentences, or raise model.encoder.max_length and "
             "model.decoder.max_length",
         )
-    warn_unfit(len(pairs) - len(fits), len(pairs), "pairs")
-    return ragged([source for source, _ in fits]), ragged([target for _, target in fits])
+    warn_unfit(pairs.unfit, size.pairs, "pairs")
+    return pairs
+
+
+def count_pairs(pairs: Sequence[Pair]) -> int:
+    """Return the number of pairs of a split; of the training split, also the unread ones."""
+    return pairs.size.pairs if isinstance(pairs, PairSample) else len(pairs)

@@ -1,6 +1,6 @@
 """Checkpoints: safetensors and JSON, written atomically and checked against a manifest on load.
 
-A checkpoint is a folder `checkpoints/stage-1-step-000400/`:
+A checkpoint is a folder `checkpoints/stage-1-step-0000400/`:
 
     model.safetensors       weights
     best.safetensors        the best weights so far, if the stage is evaluated
@@ -24,9 +24,18 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from harken.errors import Failure, HarkenError, UserError
-from harken.files import remove_folder, replacing_folder, sha256, write_tensors, write_text
+from harken.files import (
+    remove_folder,
+    replacing_folder,
+    sha256,
+    stored_order,
+    write_tensors,
+    write_text,
+)
 from harken.inputs import is_file, is_folder, read_json, safetensors_header
 from harken.strict_json import is_finite, is_whole, text_of
+from harken.training.distributed import world
+from harken.training.sharding import full_tensor, shard_like
 
 MANIFEST = "manifest.json"
 MAX_JSON = 2**20  # bytes of a manifest or of the progress
@@ -43,8 +52,8 @@ class Progress:
 
     stage: int = 0
     step: int = 0  # steps done of the stage
-    best: float | None = None
-    rounds_without_gain: int = 0
+    best: float | None = None  # best value of the evaluations of the stage
+    rounds_without_gain: int = 0  # evaluations since the best one
     evaluation_due: bool = False  # the step is done, its evaluation is not
 
 
@@ -67,20 +76,20 @@ def model_state(model: nn.Module) -> Weights:
 @torch.no_grad()
 def load_model_state(model: nn.Module, weights: Mapping[str, Tensor], where: Path) -> None:
     """Copy weights into a model that must have exactly these names and shapes."""
-    own = model_state(model)
+    state = model_state(model)
     wrong = sorted(
         name
-        for name in own.keys() | weights.keys()
-        if name not in own or name not in weights or own[name].shape != weights[name].shape
+        for name in state.keys() | weights.keys()
+        if name not in state or name not in weights or state[name].shape != weights[name].shape
     )
     if wrong:
         raise Failure(
-            f"{where}: the weights do not fit the recipe ({len(wrong)} names differ, such as "
-            f"{wrong[0]!r})",
+            f"{where}: the weights do not fit the recipe ({len(wrong)} tensors differ in name or "
+            f"shape, such as {wrong[0]!r})",
             fix="restore recipe.toml and the weights from the same run",
         )
-    for name, tensor in own.items():
-        tensor.copy_(weights[name])
+    for name, tensor in state.items():
+        tensor.copy_(shard_like(weights[name], tensor))
 
 
 def optimizer_state(model: nn.Module, optimizers: Iterable[Optimizer]) -> Weights:
@@ -113,12 +122,18 @@ def load_optimizer_state(model: nn.Module, optimizers: Iterable[Optimizer], stat
                 "not belong to the model",
                 fix=REMOVE,
             )
+        if value.shape == parameter.shape:
+            value = shard_like(value, parameter)
         owner[id(parameter)].state[parameter][key] = value.to(parameter.device)
 
 
 def write_digests(folder: Path, names: Mapping[str, str]) -> None:
-    """Write the digest of each file under its final name; `names` maps it to the present name."""
-    digests = {name: sha256(folder / actual) for name, actual in names.items()}
+    """Write a manifest of SHA-256 digests.
+
+    `names` maps the name of a file in the manifest to its current name, which differs for a file
+    that is renamed afterwards.
+    """
+    digests = {name: sha256(folder / current) for name, current in names.items()}
     write_text(folder / MANIFEST, json.dumps({"sha256": digests}, indent=1))
 
 
@@ -127,7 +142,9 @@ def check_digests(folder: Path, names: Iterable[str]) -> None:
     try:
         digests = read_json(folder / MANIFEST, "a manifest", max_bytes=MAX_JSON)["sha256"]
         expected = {name: text_of(MANIFEST, name, digests[name]) for name in names}
-    except (UserError, KeyError, TypeError) as error:
+    except UserError as error:
+        raise Failure(error.message, fix=RESTORE) from None
+    except (KeyError, TypeError) as error:
         raise Failure(f"{folder / MANIFEST}: cannot be read ({error})", fix=RESTORE) from None
     for name, digest in expected.items():
         if not is_file(folder / name):
@@ -149,16 +166,34 @@ def load_weights(path: Path) -> Weights:
         raise Failure(f"{path}: the weights cannot be read ({error})", fix=RESTORE) from None
 
 
+def checkpoint_path(folder: Path, progress: Progress) -> Path:
+    """Return the folder of a checkpoint."""
+    return folder / f"stage-{progress.stage}-step-{progress.step:07d}"
+
+
+def write_weights(path: Path, weights: Weights) -> None:
+    """Write a safetensors file on rank 0; all ranks gather sharded weights, one at a time."""
+    if world().is_main:
+        write_tensors(path, weights, full_tensor)
+    else:
+        for name in stored_order(weights):
+            full_tensor(weights[name])
+
+
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a new checkpoint, then remove the oldest ones."""
+    """Write a checkpoint on rank 0 and remove the oldest ones; all ranks must call this."""
     progress = checkpoint.progress
-    target = folder / f"stage-{progress.stage}-step-{progress.step:07d}"
+    target = checkpoint_path(folder, progress)
     parts = {"model": checkpoint.model, "optimizer": checkpoint.optimizer}
     if checkpoint.best is not None:
         parts["best"] = checkpoint.best
+    if not world().is_main:
+        for name, weights in parts.items():
+            write_weights(target / f"{name}.safetensors", weights)
+        return target
     with replacing_folder(target) as unfinished:
         for name, weights in parts.items():
-            write_tensors(unfinished / f"{name}.safetensors", weights)
+            write_weights(unfinished / f"{name}.safetensors", weights)
         write_text(unfinished / "progress.json", json.dumps(asdict(progress)))
         names = sorted(path.name for path in unfinished.iterdir())
         write_digests(unfinished, {name: name for name in names})
@@ -175,7 +210,7 @@ def checkpoint_folders(folder: Path) -> list[Path]:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint; None if there is no checkpoint."""
+    """Return the newest undamaged checkpoint, None if there is none; raise if all are damaged."""
     damage: HarkenError | None = None
     for path in reversed(checkpoint_folders(folder)):
         try:
@@ -211,8 +246,8 @@ def _read_progress(path: Path) -> Progress:
         or not (stored["best"] is None or is_finite(stored["best"]))
     ):
         raise Failure(
-            f"{path}: the progress of training is damaged (expected stage, step, best and "
-            "rounds_without_gain)",
+            f"{path}: the progress of training is damaged (expected stage, step, best, "
+            "rounds_without_gain and evaluation_due)",
             fix=REMOVE,
         )
     return Progress(**stored)

@@ -1,28 +1,31 @@
 """Training as a stream of events.
 
-One step sums the losses of `gradient_accumulation` batches, divides by their number of targets,
-clips the gradients and updates the weights. Everything random in step s of stage g is drawn from a
-seed made of (seed, g, s), so a resumed run repeats the uninterrupted one exactly.
+One step computes the gradients of `micro_batches` batches, sums them, clips the sum and updates the
+weights. Under torchrun each process computes an equal share of the micro-batches. Everything random
+in micro-batch m of step s of stage g is drawn from a seed made of (seed, g, s, m), so a resumed run
+repeats the uninterrupted one exactly, with any number of processes.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from harken.config import MAX_STEPS, bounded
-from harken.errors import Failure
+from harken.errors import Failure, UserError
+from harken.layers.onednn import onednn_linears
 from harken.training.checkpoint import (
     Checkpoint,
     Progress,
     Weights,
+    checkpoint_path,
     load_checkpoint,
     load_model_state,
     load_optimizer_state,
@@ -30,9 +33,13 @@ from harken.training.checkpoint import (
     optimizer_state,
     save_checkpoint,
 )
+from harken.training.distributed import agree, gather_rows, raise_on_all, sum_counts, world
+from harken.training.gradients import clip_gradients, gradient_sum
 from harken.training.optimizer import MuonConfig, OptimizerConfig, scale_learning_rates
 from harken.training.runtime import RuntimeConfig, mixed_precision
 from harken.training.schedule import ScheduleConfig
+from harken.training.sharding import gathered, uses_sharding
+from harken.training.signals import Interrupted, StopSignals
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +47,8 @@ class StageConfig:
     """Steps, optimizer, schedule and evaluation of a training stage."""
 
     steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)  # number of optimizer steps
-    gradient_accumulation: int = bounded(1, at_least=1)  # number of batches per step
+    # number of batches per step, a power of two that the number of processes divides
+    micro_batches: int = bounded(1, at_least=1, at_most=2**20)
     # maximum norm of the gradients, which are scaled down to it
     max_grad_norm: float = bounded(1.0, above=0.0)
     optimizer: OptimizerConfig = MuonConfig()  # optimizer and its learning rate
@@ -50,6 +58,31 @@ class StageConfig:
     # number of evaluations without improvement after which the stage stops; 0 disables stopping
     patience: int = bounded(0, at_least=0, at_most=MAX_STEPS)
     save_every: int = bounded(500, at_least=1, at_most=MAX_STEPS)  # steps between checkpoints
+
+    def __post_init__(self) -> None:
+        if self.micro_batches.bit_count() != 1:
+            raise ValueError(f"micro_batches = {self.micro_batches} (expected a power of two)")
+
+
+def stage_configs(training: object) -> list[tuple[str, StageConfig]]:
+    """Return the stages of the table [training] of a recipe with their names."""
+    if isinstance(training, StageConfig):
+        return [("training", training)]
+    assert is_dataclass(training)
+    values = ((field.name, getattr(training, field.name)) for field in fields(training))
+    return [(f"training.{name}", value) for name, value in values if isinstance(value, StageConfig)]
+
+
+def check_micro_batches(stages: Iterable[tuple[str, StageConfig]], processes: int) -> None:
+    """Raise if processes cannot share the micro-batches of a step of each stage equally."""
+    for name, stage in stages:
+        if stage.micro_batches % processes:
+            raise UserError(
+                f"{name}.micro_batches: {processes} processes cannot share {stage.micro_batches} "
+                f"micro-batches (expected a multiple of {processes})",
+                fix=f"start 1, 2, 4, … processes, or set {name}.micro_batches to a power of two "
+                f"from {processes} on",
+            )
 
 
 SomeBatch = TypeVar("SomeBatch", bound="Batch")
@@ -70,7 +103,11 @@ Model = TypeVar("Model", bound=nn.Module)
 
 @dataclass(frozen=True)
 class MicroBatch(Generic[Model]):
-    """A part of a batch with its summed loss; parts of different shapes need less padding."""
+    """A part of a micro-batch, and the sum of its losses as a function of the model.
+
+    `micro_batches` of `StageConfig` counts whole micro-batches. Each is a list of parts, because
+    parts of different shapes need less padding.
+    """
 
     batch: Batch
     loss: Callable[[Model, torch.device], Tensor]
@@ -163,15 +200,16 @@ class Training(Generic[Model]):
         runtime: RuntimeConfig,
         device: torch.device,
         checkpoints: Path,
-        interruptible: Callable[[], AbstractContextManager[None]] = nullcontext,
+        stop: StopSignals | None = None,
     ) -> None:
-        """`interruptible` is entered around evaluations, which may be stopped at any point."""
+        """A signal in `stop` interrupts an evaluation at once, and steps in `check_stop`."""
         self.model, self.stages, self.seed = model, stages, seed
         self.runtime, self.device, self.checkpoints = runtime, device, checkpoints
-        self.progress, self._interruptible = Progress(), interruptible
+        self.progress, self._stop = Progress(), stop or StopSignals()
         self.best: Weights | None = None
         self._optimizers: list[torch.optim.Optimizer] = []
-        self._callable = cast(Model, torch.compile(model)) if runtime.compile else model
+        self._signal = 0  # received by any process before the end of the last step
+        self._gradients = gradient_sum(model, runtime, len(stages))
 
     def resume(self) -> bool:
         """Continue from the newest checkpoint; False if there is none."""
@@ -197,7 +235,8 @@ class Training(Generic[Model]):
             best=self.best,
             optimizer=optimizer_state(self.model, self._optimizers),
         )
-        path = save_checkpoint(self.checkpoints, checkpoint)
+        path = checkpoint_path(self.checkpoints, self.progress)
+        save_checkpoint(self.checkpoints, checkpoint)
         stage = self.stages[min(self.progress.stage, len(self.stages) - 1)]
         return CheckpointSaved(stage=stage.name, step=self.progress.step, path=path)
 
@@ -219,32 +258,39 @@ class Training(Generic[Model]):
                 yield self._evaluate(stage)
             done = self.progress.step
             if done < config.steps and done % config.save_every == 0:
-                yield self.save()
+                yield agree(self.save)
         if self.best is not None:
             load_model_state(self.model, self.best, self.checkpoints)
         self.progress, self.best = Progress(stage=self.progress.stage + 1), None
         self._optimizers = []
-        yield self.save()
+        yield agree(self.save)
 
     def _step(self, stage: Stage[Model]) -> StepDone:
         config, step, started = stage.config, self.progress.step, time.perf_counter()
-        torch.manual_seed(derive_seed(self.seed, self.progress.stage, step))
-        count = config.gradient_accumulation
-        parts = [part for n in range(count) for part in stage.batch(step * count + n)]
-        tokens = sum(part.num_targets for part in parts)
+        count = config.micro_batches
+        share = count // world().size
+        numbers = range(world().rank * share, (world().rank + 1) * share)
+        micro_batches = [stage.batch(step * count + number) for number in numbers]
+        tokens = sum_counts(sum(part.num_targets for parts in micro_batches for part in parts))
         self.model.train()
-        total = 0.0
-        for part in parts:
-            with mixed_precision(self.runtime, self.device):
-                loss = part.loss(self._callable, self.device) / max(tokens, 1)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.item()
+        self._gradients.begin()
+        losses = []
+        with nullcontext() if self.runtime.compile else onednn_linears(self.model):
+            for number, parts in zip(numbers, micro_batches, strict=True):
+                torch.manual_seed(derive_seed(self.seed, self.progress.stage, step, number))
+                is_last = number == numbers[-1]
+                losses.append(self._backward(parts, tokens, is_last))
+                self._gradients.add()
+        losses, has_gradient = self._exchange(losses)
+        total = sum(losses)
         if not math.isfinite(total):
-            raise Failure(
+            error = Failure(
                 f"stage {stage.name!r}, step {step + 1}: the loss is {total}",
                 fix="lower optimizer.lr or raise schedule.warmup, then train in a new folder",
             )
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.max_grad_norm)
+            raise_on_all(error)
+        self._gradients.reduce(count, has_gradient)
+        norm = clip_gradients(self.model, config.max_grad_norm)
         scale_learning_rates(self._optimizers, factor := config.schedule.factor(step, config.steps))
         for optimizer in self._optimizers:
             optimizer.step()
@@ -259,15 +305,46 @@ class Training(Generic[Model]):
             steps=config.steps,
             loss=total,
             lr=config.optimizer.lr * factor,
-            norm=float(norm),
+            norm=norm,
             tokens=tokens,
             seconds=time.perf_counter() - started,
         )
 
+    def _backward(self, parts: Sequence[MicroBatch[Model]], tokens: int, is_last: bool) -> float:
+        """Compute the gradients of a micro-batch and return its share of the loss."""
+        total, gradients = 0.0, self._gradients
+        for part in parts:
+            with gradients.part(is_last and part is parts[-1]):
+                with mixed_precision(self.runtime, self.device):
+                    loss = part.loss(gradients.model, self.device) / max(tokens, 1)
+                (loss * gradients.loss_scale).backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        return total
+
+    def _exchange(self, losses: Sequence[float]) -> tuple[list[float], list[bool]]:
+        """Return the losses of all micro-batches and the parameters that any process has used.
+
+        All processes also learn of a signal that one of them has received, so that they stop after
+        the same step.
+        """
+        has_gradient, signal = self._gradients.has_gradient(), self._stop.received or 0
+        rows = gather_rows(torch.tensor([*losses, signal, *has_gradient], dtype=torch.float64))
+        count = len(losses)
+        self._signal = int(rows[:, count].max())
+        return rows[:, :count].flatten().tolist(), rows[:, count + 1 :].any(dim=0).tolist()
+
+    def check_stop(self) -> None:
+        """Raise `Interrupted` if a signal was received, on all ranks after the same step."""
+        number = self._signal if world().size > 1 else self._stop.received
+        if number:
+            raise Interrupted(number)
+
     def _evaluate(self, stage: Stage[Model]) -> EvaluationDone:
         assert stage.evaluate is not None
         self.model.eval()
-        with self._interruptible():
+        # All ranks write a checkpoint of a sharded model together, so none may stop alone.
+        sharded = uses_sharding(self.runtime)
+        with gathered(self.model), nullcontext() if sharded else self._stop.immediate():
             value = stage.evaluate(self.model)
         best = self.progress.best
         better = not math.isnan(value) and (best is None or value > best)

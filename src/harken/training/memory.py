@@ -31,7 +31,7 @@ def check_model_size(
 ) -> Model:
     """Return the model with shapes and no data; `UserError` if it cannot fit into memory."""
     try:
-        with torch.device("meta"), _NoInitialization():
+        with torch.device("meta"), SkipInitialization():
             model = build()
     except ValueError as error:  # such as heads that do not divide the width
         raise UserError(f"{where}: [model]: {error}", fix="change [model]") from error
@@ -49,17 +49,17 @@ def check_model_size(
     if required > available:
         largest = max(tensors, key=lambda name: tensors[name].numel())
         raise UserError(
-            f"{where}: [model] has {count:,} parameters, which take at least "
+            f"{where}: [model] has {count:,} parameters (with buffers), which take at least "
             f"{required / 2**30:,.0f} GiB (expected at most {available / 2**30:,.1f} GiB, the "
-            f"memory of {device.type}); the largest is {largest!r} of shape "
+            f"memory available on {device.type}); the largest is {largest!r} of shape "
             f"{list(tensors[largest].shape)}",
-            fix="reduce model.width, model.layers or the other size that makes it so large",
+            fix="reduce model.width, model.layers or another size in [model]",
         )
     return model
 
 
-class _NoInitialization(TorchFunctionMode):
-    """Skip random initialization: on `meta` it does nothing, and imports for two seconds."""
+class SkipInitialization(TorchFunctionMode):
+    """Leave random weights uninitialized: on `meta`, or because stored weights replace them."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -71,7 +71,7 @@ class _NoInitialization(TorchFunctionMode):
 
 
 def memory_bytes(device: torch.device) -> int:
-    """Return the memory that a process can use: of the machine, its container and its GPU."""
+    """Return the memory that a process can use: the least of machine, limits, container and GPU."""
     limits = [NO_LIMIT]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -18,6 +18,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from harken.config import bounded
 from harken.layers.embedding import OutputLinear
+from harken.training.sharding import local_part, map_matrices
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5
 ITERATIONS = 5
@@ -54,11 +55,12 @@ class Muon(Optimizer):
                     by_shape[parameter.flatten(1).shape].append(parameter)
             for shape, parameters in by_shape.items():
                 momenta = [self._nesterov(parameter, group["momentum"]) for parameter in parameters]
-                updates = orthogonalize(torch.stack([m.flatten(1) for m in momenta]))
+                updates = map_matrices(orthogonalize, momenta)
                 step_size = group["lr"] * 0.2 * max(shape) ** 0.5
                 for parameter, update in zip(parameters, updates, strict=True):
-                    parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                    parameter.sub_(update.view_as(parameter), alpha=step_size)
+                    local = local_part(parameter)
+                    local.mul_(1 - group["lr"] * group["weight_decay"])
+                    local.sub_(update.view_as(local), alpha=step_size)
 
     def _nesterov(self, parameter: nn.Parameter, momentum: float) -> Tensor:
         state, gradient = self.state[parameter], parameter.grad

@@ -3,9 +3,9 @@
 By default a signal raises `Interrupted` in the main thread at once. This is safe before the first
 step, because a resumed run repeats the preparation.
 Inside `deferred` the signal is only recorded, so that a training step, its log line and its
-checkpoint stay together; the caller calls `check` between steps. `immediate` allows the exception
-again inside `deferred`, for an evaluation that a resumed run can repeat. A second SIGINT always
-stops at once.
+checkpoint stay together; the training loop reads `received` between steps. `immediate` allows the
+exception again inside `deferred`, for an evaluation that a resumed run can repeat. After the first
+signal, SIGINT always raises `KeyboardInterrupt` at once, and the other signals are ignored.
 """
 
 import signal
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
-T = TypeVar("T")
+Result = TypeVar("Result")
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 
 
@@ -31,21 +31,16 @@ class Interrupted(BaseException):
 
 
 class StopSignals:
-    """The signals received so far, and whether the next one raises `Interrupted`."""
+    """The first signal received, and whether a signal raises `Interrupted` at once."""
 
     def __init__(self) -> None:
         self.received: int | None = None
         self._deferred = False
 
-    def check(self) -> None:
-        """Raise `Interrupted` if a signal was received."""
-        if self.received is not None:
-            raise Interrupted(self.received)
-
     @contextmanager
-    def deferred(self, deferred: bool = True) -> Iterator[None]:
-        """Only record signals inside this block."""
-        previous, self._deferred = self._deferred, deferred
+    def deferred(self, defer: bool = True) -> Iterator[None]:
+        """Only record signals inside this block; with `defer=False`, raise at once again."""
+        previous, self._deferred = self._deferred, defer
         try:
             yield
         finally:
@@ -53,13 +48,14 @@ class StopSignals:
 
     @contextmanager
     def immediate(self) -> Iterator[None]:
-        """Raise `Interrupted` at once inside this block."""
+        """Raise `Interrupted` at once inside this block, also for a signal received before."""
         with self.deferred(False):
-            self.check()
+            if self.received is not None:
+                raise Interrupted(self.received)
             yield
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler."""
+        """Record a signal, and raise where it stops the run; installed by `stop_signals`."""
         repeated = self.received is not None
         self.received = self.received or number
         if repeated and number == signal.SIGINT:
@@ -87,13 +83,13 @@ def stop_signals() -> Iterator[StopSignals]:
             signal.signal(number, previous[number])
 
 
-def run_interruptibly(function: Callable[[], T]) -> T:
-    """Call a function that spends a long time outside the interpreter.
+def run_interruptibly(function: Callable[[], Result]) -> Result:
+    """Call a function that runs compiled code for long, so that signals interrupt the wait for it.
 
     Python runs signal handlers in the main thread, between two bytecodes. A call into compiled code
     delays them until it returns, so such a call runs in another thread while the main thread waits.
     """
-    results: list[T] = []
+    results: list[Result] = []
     errors: list[BaseException] = []
 
     def target() -> None:

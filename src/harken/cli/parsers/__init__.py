@@ -1,1 +1,1 @@
-"""Options and help texts. Nothing heavy is imported, so that `--help` is fast."""
+"""Options and help texts of the commands. PyTorch is not imported, so that `--help` is fast."""

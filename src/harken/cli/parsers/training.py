@@ -8,13 +8,20 @@ from harken.cli.arguments import DEVICES, Parser, at_least, fraction
 def demo_options(parser: Parser) -> None:
     """Train and evaluate a question answering model on generated data, and write the report."""
     add, folder = parser.add_argument, Path("runs/demo")
-    add("task", nargs="?", default="answer", choices=["answer"], metavar="TASK", help="Task")
+    add(
+        "task",
+        nargs="?",
+        default="answer",
+        choices=["answer"],
+        metavar="TASK",
+        help="Task; only answer has a demo",
+    )
     add("--run", type=Path, default=folder, metavar="DIR", dest="folder", help="Run folder")
     add("--seed", type=at_least(0), default=0, metavar="N", help="Seed of the data and the model")
     parser.add_json()
-    parser.epilog = """The model reads generated biographies, learns from a few questions where
-people were born, and answers questions about people of whom it has seen only the biography. A
-second call prints the results again.
+    parser.epilog = """The model is pretrained on generated biographies, finetuned on questions
+about the birthplaces of some people, and tested on questions about the others. If the models
+are trained already, the command only evaluates them.
 
 examples:
   harken demo --run runs/other --seed 1
@@ -24,12 +31,14 @@ examples:
 def new_options(parser: Parser) -> None:
     """Check your files and write a recipe for them."""
     add = parser.add_argument
-    add("task", metavar="TASK", help="Task, such as tag; an unknown name lists all")
-    add("files", nargs="*", default=[], type=Path, metavar="FILE", help="Files of the task")
+    tasks = "answer, tag, fill, lm, translate, transcribe or caption"
+    add("task", metavar="TASK", help=f"Task: {tasks}")
+    add("files", nargs="*", default=[], type=Path, metavar="FILE", help="Data files")
     path = Path("recipe.toml")
     add("--out", type=Path, default=path, metavar="RECIPE.toml", help="Recipe to write")
     add("--dev", type=fraction, metavar="SHARE", help="Share of the examples held out for dev")
-    parser.epilog = """Without files, the error lists them. Paths in the recipe are relative to it.
+    parser.epilog = """Without files, the command prints which files the task needs. Paths in the
+recipe are relative to it.
 
 examples:
   harken new answer texts.txt questions.tsv
@@ -62,12 +71,12 @@ def evaluate_options(parser: Parser) -> None:
     parser.add_run_folder()
     parser.add_data_options()
     parser.add_search_options(("beam", "mode", "ctc_weight"))
-    add, text = parser.add_argument, "Also evaluate on changed audio, see below (repeatable)"
+    add, text = parser.add_argument, "Also evaluate on degraded audio, see below (repeatable)"
     add("--condition", action="append", default=[], metavar="KIND:AMOUNT", help=text)
     parser.add_device_and_json()
-    parser.epilog = """conditions (speech recognizers only), each applied to clean audio:
+    parser.epilog = """conditions (speech recognizers only), each applied separately:
   quiet:DB lowers the level; noise:DB, pink:DB, babble:DB and talker:DB add a signal at this SNR;
-  reverb:SECONDS simulates a room; references:SHARE adds errors to the references
+  reverb:SECONDS simulates a room; references:SHARE replaces this share of the reference words
 
 examples:
   harken evaluate runs/demo --split test --beam 8 --json
@@ -84,12 +93,13 @@ def compare_options(parser: Parser) -> None:
     parser.add_data_options()
     parser.add_search_options(("beam", "mode", "ctc_weight"))
     add("--rows", metavar="KEY", help="Print a table with a row per value of this recipe key")
-    add("--columns", metavar="KEY", help="Recipe key of the columns of this table")
-    add("--metric", metavar="NAME", help="Metric of this table (default: the first of the task)")
+    add("--columns", metavar="KEY", help="Recipe key of the columns (together with --rows)")
+    add("--metric", metavar="NAME", help="Metric in the cells (default: the first of the task)")
     add("--out", type=Path, metavar="FILE.html", help="Also write the comparison as a page")
     parser.add_device_and_json()
-    parser.epilog = """With --rows and --columns, each run is evaluated on its own data, and nothing
-is tested. A key of data.* is shown as the name of the folder of its file.
+    parser.epilog = """With --rows and --columns, each run is evaluated on its own split (unless
+--data or --source and --target are given), without significance tests. For a key of [data], the
+table shows the name of the folder of the file.
 
 examples:
   harken compare runs/plain runs/rotary runs/synthesizer --split test --json
@@ -102,10 +112,11 @@ def predict_options(parser: Parser) -> None:
     """Predict outputs for lines of text, audio files or images."""
     add = parser.add_argument
     parser.add_run_folder()
-    add("files", nargs="*", default=[], metavar="FILE", help="Input files; - or nothing is stdin")
-    add("--confidence", action="store_true", help="Append a tab and the probability")
+    add("files", nargs="*", default=[], metavar="FILE", help="Input files (default: -, stdin)")
+    add("--confidence", action="store_true", help="Append a tab and the confidence")
     add("--nbest", type=int, metavar="N", help="Number of hypotheses per input")
-    add("--max-error", type=fraction, metavar="RATE", help="Print ? where confidence is too low")
+    text = "Print ? instead of uncertain outputs, so that at most RATE of the others are wrong"
+    add("--max-error", type=fraction, metavar="RATE", help=text)
     add("--times", action="store_true", help="Print start and end of every word (speech only)")
     parser.add_search_options()
     parser.add_device_and_json()
@@ -113,18 +124,18 @@ def predict_options(parser: Parser) -> None:
 
 output:
   One line per line of input; a blank line stays blank. With --confidence, a tab and the probability
-  follow. With --nbest, each hypothesis is a line of three columns, the best first:
+  of the output follow. With --nbest, each hypothesis is a line of three columns, the best first:
   `number<TAB>log-probability<TAB>output`, where number counts the lines of all files from 1. A
   blank line has no hypothesis.
-  With --max-error, `?` replaces an output whose confidence is below a threshold. It is chosen on
-  the dev examples of the run such that, with probability at least 90 % over the dev set, the error
-  rate among answered inputs is at most RATE. If the dev set cannot support this, the command fails.
-  --json has the withheld output too, with "abstained": true.
-  Line ends and tabs inside an output are written as \\n, \\r and \\t, unless stdout is a terminal;
-  --json has every output unchanged.
-  A sample depends on the seed, the line and its number only.
-  An input that is too long for the model is truncated. A line on stderr says how much was read, and
-  --json adds "truncation": {"kept", "total", "part", "unit"}.
+  With --max-error, `?` replaces an output whose confidence is below a threshold. The threshold is
+  chosen on the dev set such that the error rate among answered inputs is at most RATE, with
+  probability at least 90 % over the random draw of the dev set. If the dev set cannot support
+  this, the command fails. --json contains the replaced output too, with "abstained": true.
+  Line ends and tabs inside an output are printed as \\n, \\r and \\t, unless stdout is a terminal;
+  --json contains every output unchanged.
+  A sample depends only on the seed, the line and its number.
+  An input that is too long for the model is truncated. A line on stderr states how much was read,
+  and --json adds "truncation": {"kept", "total", "part", "unit"}.
 
   A speech recognizer reads each FILE, or stdin, as audio; talk.wav#t=1.5,3 is a segment of it. With
   --times, each word is a line of `file<TAB>start<TAB>end<TAB>word`, in seconds.

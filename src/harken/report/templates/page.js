@@ -1,7 +1,7 @@
 "use strict";
-// Interaction with attention maps. The page is complete without it.
+// Interactive attention maps. The page is complete without this script.
 {
-  const UNIT = 10000; // as text_attention.py packs weights
+  const UNIT = 10000; // as in text_attention.py
   const MIN_SHOWN = 0.05; // as in text_attention.html
   const THRESHOLDS = [0.02, 0.05, 0.1, 0.2, 0.5]; // as in text_attention.py
   const LINES_PER_QUERY = 4;
@@ -15,7 +15,7 @@
 
   const clamp = (value, count) => Math.min(Math.max(value, 0), count - 1);
 
-  // Tokens are untrusted: they are copied as parsed nodes, never as markup.
+  // Tokens are untrusted, so they are copied as nodes, never as HTML.
   const bdi = (label) => label.querySelector("bdi").cloneNode(true);
 
   const activate = (figure) => {
@@ -36,7 +36,7 @@
     let weights = null; // of the chosen head
     let layer = []; // weights of all heads of its layer
     let query = queries.length - 1; // selected for the strips
-    let at = [query, 0]; // the cell last read
+    let cell = [query, 0]; // the selected cell
 
     const rowOf = (head, row) => head.subarray(row * keys.length, (row + 1) * keys.length);
     const peak = (row) => {
@@ -46,14 +46,14 @@
 
     const showWeight = (row, column, verb) => {
       const weight = (rowOf(weights, row)[column] / UNIT).toFixed(2);
-      const textContent = ` (${row + 1} → ${column + 1})`; // which of two equal tokens
+      const textContent = ` (${row + 1} → ${column + 1})`; // distinguishes equal tokens
       const place = Object.assign(document.createElement("span"), { className: "muted", textContent });
       find(".weight-text").replaceChildren(
         "‘", bdi(queries[row]), `’ ${verb} ‘`, bdi(keys[column]), `’ (${weight})`, place);
     };
 
     const selectCell = (row, column) => {
-      at = [row, column];
+      cell = [row, column];
       showWeight(row, column, "attends to");
       cursor.hidden = false;
       cursor.style.setProperty("--row", row);
@@ -67,7 +67,7 @@
         span.style.setProperty("--w", Math.sqrt(row[i]).toFixed(3));
         span.querySelector("small").textContent = row[i] >= MIN_SHOWN ? row[i].toFixed(2) : "";
       });
-      const strip = spans[0].parentElement; // a long one opens at its largest weight
+      const strip = spans[0].parentElement; // a long strip scrolls to its largest weight
       strip.scrollTop = spans[row.indexOf(Math.max(...row))].offsetTop - strip.clientHeight / 2;
     };
 
@@ -106,7 +106,7 @@
       const which = drawn.length < large.length
         ? `the largest ${grouped(drawn)} of ${grouped(large)} weights` : "every weight";
       find(".caption").textContent = drawn.length ? `${which} of at least ${threshold}`
-        : `no line: the largest weight is ${largest}, below ${threshold}`;
+        : `no weight: the largest is ${largest}, below ${threshold}`;
     };
 
     const tabTo = (small) => smalls.forEach((other) => { other.tabIndex = other === small ? 0 : -1; });
@@ -134,9 +134,9 @@
       });
       drawLines();
       selectQuery(query);
-      // A cell that was read stays selected, so that heads can be compared.
+      // The selected cell stays the same, so that heads can be compared.
       if (cursor.hidden) showWeight(query, peak(query), "attends most to");
-      else selectCell(...at);
+      else selectCell(...cell);
     };
 
     const cellUnder = (event) => {
@@ -170,7 +170,7 @@
     cells.addEventListener("click", (event) => weights && selectQuery(cellUnder(event)[0]));
 
     const onKeys = (element, description, act) => {
-      element.setAttribute("role", "application"); // so that screen readers pass the arrow keys on
+      element.setAttribute("role", "application"); // so that screen readers pass on the arrow keys
       element.setAttribute("aria-roledescription", description);
       element.addEventListener("keydown", (event) => {
         if (!weights || !(event.key in ARROWS || event.key === "Enter")) return;
@@ -179,11 +179,11 @@
       });
     };
     onKeys(map, "attention map", (move) => {
-      if (!move) return selectQuery(at[0]);
-      // The first key only shows the cursor.
+      if (!move) return selectQuery(cell[0]);
+      // The first key press only shows the cursor.
       const step = cursor.hidden ? [0, 0] : move;
-      selectCell(clamp(at[0] + step[0], queries.length), clamp(at[1] + step[1], keys.length));
-      map.style.scrollPadding = // the sticky labels cover this much
+      selectCell(clamp(cell[0] + step[0], queries.length), clamp(cell[1] + step[1], keys.length));
+      map.style.scrollPadding = // the width and height of the sticky labels
         `${find(".keys").offsetHeight}px 8px 8px ${find(".queries").offsetWidth}px`;
       cursor.scrollIntoView({ block: "nearest", inline: "nearest" });
     });
@@ -201,7 +201,7 @@
     find(".hint").hidden = false;
     figure.classList.add("live");
     selectHead(chosen).then(() => {
-      // A long map opens at the weight that the sentence below it names.
+      // A long map scrolls to the weight in the sentence below it.
       const share = (peak(query) + 0.5) / keys.length;
       map.scrollLeft = share * cells.clientWidth + cells.offsetLeft - map.clientWidth / 2;
       map.scrollTop = map.scrollHeight;
@@ -209,7 +209,7 @@
     });
   };
 
-  // Without it the weights cannot be unpacked, and the page stays static.
+  // Browsers without it cannot unpack the weights, so the page stays static.
   if (typeof DecompressionStream === "function") {
     document.querySelectorAll("figure.attention").forEach(activate);
   }

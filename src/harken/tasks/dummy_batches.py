@@ -1,4 +1,4 @@
-"""Random batches to measure the cost of a training step, and the loss of tokens."""
+"""Random batches for the cost of a training step, and the cross-entropy of targets."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,46 +12,46 @@ from harken.encode.vocabulary import SPECIAL
 from harken.layers.losses import cross_entropy_
 from harken.training.loop import StageConfig
 
-PROBE_LENGTH = 32  # tokens per row, if the recipe does not set it
+DUMMY_LENGTH = 32  # tokens per row, unless the recipe or the command line sets it
 
 
-class ProbeSizes(NamedTuple):
+class DummySizes(NamedTuple):
     """Sizes of a training step that is traced without data.
 
-    `letters`: B rows, T tokens, M source tokens, S frames, F features of a frame, W letters of a
-    word.
+    Keys of `sizes`: B rows, T tokens, M source tokens, S frames, F features per frame, W characters
+    per word.
     """
 
     stage: StageConfig  # the stage that takes most of the time
-    letters: Mapping[str, int]
+    sizes: Mapping[str, int]
     assumed: tuple[str, ...] = ()  # descriptions of sizes that the recipe does not set
 
 
 def token_sizes(
     stage: StageConfig, rows: int | None, length: int | None, batch_tokens: int
-) -> ProbeSizes:
-    """Return rows of `length` tokens, or of a typical length if it is None."""
-    tokens = length or PROBE_LENGTH
+) -> DummySizes:
+    """Return the sizes for rows of `length` tokens; None means `DUMMY_LENGTH`."""
+    tokens = length or DUMMY_LENGTH
     assumed = () if length else (f"a length of {tokens} (--length)",)
-    return ProbeSizes(stage, {"B": rows or max(1, batch_tokens // tokens), "T": tokens}, assumed)
+    return DummySizes(stage, {"B": rows or max(1, batch_tokens // tokens), "T": tokens}, assumed)
 
 
-def random_tokens(generator: torch.Generator, below: int, *shape: int) -> Int[Tensor, "*shape"]:
-    """Draw tokens that are not special."""
-    return torch.randint(min(len(SPECIAL), below - 1), below, shape, generator=generator)
+def random_tokens(generator: torch.Generator, entries: int, *shape: int) -> Int[Tensor, "*shape"]:
+    """Draw tokens of a vocabulary of `entries`, without the special tokens."""
+    return torch.randint(min(len(SPECIAL), entries - 1), entries, shape, generator=generator)
 
 
-def random_text_batch(rows: int, length: int, vocabulary: int) -> TokenBatch:
+def random_text_batch(rows: int, length: int, vocab_size: int) -> TokenBatch:
     """Draw inputs and targets of a language model."""
     generator = torch.Generator().manual_seed(0)
-    return TokenBatch(*(random_tokens(generator, vocabulary, rows, length) for _ in range(2)))
+    return TokenBatch(*(random_tokens(generator, vocab_size, rows, length) for _ in range(2)))
 
 
 def random_seq2seq_batch(
-    source: Tensor, length: int, vocabulary: int, generator: torch.Generator
+    source: Tensor, length: int, vocab_size: int, generator: torch.Generator
 ) -> Seq2SeqBatch:
     """Draw decoder inputs and targets for source tokens, frames or images."""
-    inputs, targets = (random_tokens(generator, vocabulary, len(source), length) for _ in range(2))
+    inputs, targets = (random_tokens(generator, vocab_size, len(source), length) for _ in range(2))
     present = None if source.dim() == 4 else torch.ones(source.shape[:2], dtype=torch.bool)
     return Seq2SeqBatch(source, present, inputs, targets)
 
@@ -59,6 +59,6 @@ def random_seq2seq_batch(
 def target_losses(
     model: nn.Module, targets: Int[Tensor, "B T"], *inputs: Tensor, smoothing: float = 0.0
 ) -> Float[Tensor, "counted"]:
-    """Return the cross-entropy of each counted target, in reading order."""
+    """Return the cross-entropy of each target, row by row; targets IGNORE_INDEX are skipped."""
     counted = targets != IGNORE_INDEX
     return cross_entropy_(model(*inputs, at=counted), targets[counted], smoothing)

@@ -1,4 +1,4 @@
-"""Compare predicted bytes with the bytes that a training step holds and moves."""
+"""Compare predicted bytes with the bytes that a training step allocates, reads and writes."""
 
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def test_weights_gradients_and_optimizer_state(name: str, task: str) -> None:
     ]
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
     expected = bytes_of(*model.parameters(), *gradients, *state)
-    assert trace_workload(step).held == expected
+    assert trace_workload(step).state_bytes == expected
 
 
 class Traffic(TorchDispatchMode):
@@ -111,7 +111,7 @@ def attention(score: str, **others: object) -> str:
 ADDITIVE, MERGED = "{kind='additive'}", "{kind='merged'}"
 DENSE, RANDOM = "{kind='synthesizer'}", "{kind='synthesizer',form='random'}"
 DISTANCES = "{kind='transformer_xl'}"
-KEPT: dict[str, tuple[str, tuple[str, ...]]] = {
+CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     **{
         f"lm {score}{others}": ("lm", (*SMALL, f"model.{attention(score, **others)}"))
         for score in (ADDITIVE, MERGED, DENSE, RANDOM, DISTANCES)
@@ -134,24 +134,24 @@ KEPT: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KEPT)
-def test_bytes_that_autograd_keeps(name: str) -> None:
-    task, sets = KEPT[name]
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_that_autograd_saves(name: str) -> None:
+    task, sets = CASES[name]
     length = 5 if task == "caption" else 101
     recipe = load_recipe(RECIPES / f"{task}.toml", sets)
     step = workload(recipe, batch=3, length=length, vocabulary=31)
     model, loss = step.build(), step.loss()
     weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    kept: dict[int, Tensor] = {}
+    saved: dict[int, Tensor] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor  # alive: addresses stay unique
+    def save(tensor: Tensor) -> Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor  # alive: addresses stay unique
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
         result = loss(model)
     expected = sum(
-        tensor.untyped_storage().nbytes() for at, tensor in kept.items() if at not in weights
+        tensor.untyped_storage().nbytes() for at, tensor in saved.items() if at not in weights
     )
     assert result.requires_grad
-    assert trace_workload(step).kept == pytest.approx(expected, rel=0.05)
+    assert trace_workload(step).saved_bytes == pytest.approx(expected, rel=0.05)

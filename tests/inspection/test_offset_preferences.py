@@ -1,4 +1,4 @@
-"""Readout of designed heads, of trained heads, and compared with slow loops."""
+"""Preferred offsets of designed heads, of trained heads, and compared with slow loops."""
 
 import pytest
 import torch
@@ -18,7 +18,12 @@ from harken.attention.relative import RelativeConfig, RotaryConfig, Rotation, al
 from harken.attention.scores import DotConfig
 from harken.inspection.ablation import HeadRef, ablated
 from harken.inspection.circuits import query_key
-from harken.inspection.readout import Readout, _run_length, input_path, read_out
+from harken.inspection.offset_preferences import (
+    OffsetPreferences,
+    _run_length,
+    input_path,
+    offset_preferences,
+)
 from harken.layers.norm import NormConfig
 from harken.layers.spatial import SpatialConfig
 from harken.models.decoders import TransformerDecoderConfig
@@ -32,8 +37,8 @@ FIRST = "stack.blocks.0.attention"
 WIDTH, LENGTH, BASE = 16, 44, 10000.0
 
 
-def reading(model: torch.nn.Module, name: str = FIRST, length: int = LENGTH) -> Readout:
-    return read_out(model.get_submodule(name), input_path(model, name), length=length)
+def reading(model: torch.nn.Module, name: str = FIRST, length: int = LENGTH) -> OffsetPreferences:
+    return offset_preferences(model.get_submodule(name), input_path(model, name), length=length)
 
 
 def encoder_with(
@@ -141,7 +146,7 @@ def test_the_profile_is_the_mean_score_of_random_tokens() -> None:
     """Compare with loops over pairs of tokens, through the norm and the factors of the head."""
     model, length, tokens = small_model("scaled", "learned", norm="pre"), 11, 3
     path, attention = input_path(model, FIRST), model.stack.blocks[0].attention
-    read = read_out(attention, path, length=length, tokens=tokens, seed=4)
+    read = offset_preferences(attention, path, length=length, tokens=tokens, seed=4)
     drawn = torch.randint(VOCABULARY, (2, 3), generator=torch.Generator().manual_seed(4))
     asking, asked = model.embedding.weight[drawn]
     places, norm = model.position.tables[0].weight, model.stack.blocks[0].attention_norm
@@ -157,7 +162,9 @@ def test_the_profile_is_the_mean_score_of_random_tokens() -> None:
                         table[n, m, i - 6, d] = query @ key
         profile = table.mean(dim=(0, 1, 2))
         assert_close(read.profile[head], profile - profile.mean())
-        assert_close(read.expected[head], table.mean(dim=(0, 1)).softmax(dim=-1).mean(dim=0))
+        assert_close(
+            read.attention_by_position[head], table.mean(dim=(0, 1)).softmax(dim=-1).mean(dim=0)
+        )
         mean, by_key = table.mean(dim=(0, 1)), table.mean(dim=1)
         parts = torch.stack((
             mean.var(dim=-1, correction=0).mean(),
@@ -183,7 +190,7 @@ def test_every_choice_can_be_read(score: str, position: str) -> None:
         read = reading(model, f"stack.blocks.{layer}.attention", length=11)
         shares = torch.stack((read.position, read.mixed, read.content))
         assert_close(shares.sum(dim=0), torch.ones(HEADS).double())
-        assert_close(read.expected.sum(dim=-1), torch.ones(HEADS).double())
+        assert_close(read.attention_by_position.sum(dim=-1), torch.ones(HEADS).double())
         assert shares.min() >= 0 and read.exact == (layer == 0)
         assert read.offsets.tolist() == list(range(6))
 
@@ -301,4 +308,9 @@ def test_weights_name_the_offset_that_a_model_was_trained_for(
     read = reading(model, length=length)
     assert read.preferred[counts] == offset
     assert read.band[counts] == 1 and read.position[counts] > 0.9
-    assert untrained.expected[counts].max() < 0.2 < 0.5 < read.expected[counts].max()
+    assert (
+        untrained.attention_by_position[counts].max()
+        < 0.2
+        < 0.5
+        < read.attention_by_position[counts].max()
+    )

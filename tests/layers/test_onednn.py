@@ -1,0 +1,123 @@
+"""Linear layers by oneDNN, compared with PyTorch's."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from harken.layers import onednn
+from harken.layers.losses import cross_entropy_
+from harken.layers.onednn import (
+    MIN_MULTIPLICATIONS,
+    is_packable,
+    onednn_linears,
+    packed_linears,
+)
+
+
+@pytest.mark.parametrize("rows", [(7,), (3, 1), (5, 11, 13), (0, 1)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_packed_layers_equal_pytorch(rows: tuple[int, ...], bias: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(67, 71, bias=bias)
+    inputs = torch.randn(67, *rows).movedim(0, -1)  # not contiguous
+    expected = layer(inputs)
+    with torch.no_grad(), packed_linears(layer):
+        assert "forward" in vars(layer)
+        assert_close(layer(inputs), expected, rtol=1e-5, atol=1e-5)
+    assert_close(layer(inputs), expected, rtol=0, atol=0)
+
+
+def test_gradients_and_small_or_double_weights_are_left_to_pytorch() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 2), nn.Linear(64, 64).double())
+    assert [is_packable(layer.weight) for layer in model] == [True, False, False]
+    with packed_linears(model):
+        model[0](torch.randn(3, 64)).sum().backward()
+    assert model[0].weight.grad is not None
+
+
+def test_layers_come_back_after_an_error() -> None:
+    layer = nn.Linear(64, 64)
+    with pytest.raises(ZeroDivisionError), packed_linears(layer):
+        raise ZeroDivisionError
+    assert vars(layer).keys() == vars(nn.Linear(1, 1)).keys() and "forward" not in vars(layer)
+
+
+class Layers(nn.Module):
+    """Linear layers whose gradients are transposed or expanded views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(257, 131), nn.Linear(131, 263, bias=False)
+        self.frozen = nn.Linear(263, 127)
+        self.frozen.weight.requires_grad_(False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.second(self.first(inputs).relu().transpose(0, 1)).transpose(0, 1)
+        return self.frozen(hidden).sum()
+
+
+def gradients(model: nn.Module, inputs: Tensor) -> list[Tensor]:
+    inputs = inputs.clone().requires_grad_()
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    output = model(inputs)
+    return [output.detach(), *torch.autograd.grad(output, [inputs, *weights])]
+
+
+def test_gradients_are_those_of_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model, inputs = Layers(), torch.randn(31, 37, 257)
+    exact = gradients(copy.deepcopy(model).double(), inputs.double())
+    theirs = gradients(model, inputs)
+    monkeypatch.setattr(onednn, "mkl_is_slow", lambda: True)
+    calls, multiply = [], onednn._multiply
+
+    def counted(*arguments: object) -> Tensor:
+        calls.append(arguments)
+        return multiply(*arguments)
+
+    monkeypatch.setattr(onednn, "_multiply", counted)
+    with onednn_linears(model):
+        ours = gradients(model, inputs)
+        repeated = gradients(model, inputs)
+    assert len(calls) == 2 * 6  # outputs and gradients of the inputs of three layers
+    for our, their, true, again in zip(ours, theirs, exact, repeated, strict=True):
+        scale = true.abs().max()
+        rounding = (their.double() - true).abs().max() / scale
+        assert (our.double() - true).abs().max() / scale <= 2 * rounding + 1e-6
+        assert torch.equal(our, again)
+
+
+def test_logits_may_be_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cross_entropy_` overwrites its input, here a view of the output of a layer."""
+    torch.manual_seed(0)
+    model, inputs = nn.Linear(257, 263), torch.randn(17, 31, 257)
+    targets = torch.randint(263, (17 * 31,))
+    nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets, reduction="sum").backward()
+    expected, model.weight.grad = model.weight.grad, None
+    monkeypatch.setattr(onednn, "mkl_is_slow", lambda: True)
+    with onednn_linears(model):
+        cross_entropy_(model(inputs).flatten(0, 1), targets).sum().backward()
+    assert_close(model.weight.grad, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_unchanged_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products, autocast, other types and calls outside the block use PyTorch."""
+    rows = MIN_MULTIPLICATIONS // (128 * 128)
+    model = nn.Linear(128, 128)
+    monkeypatch.setattr(onednn, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(onednn, "_multiply", None)
+    with onednn_linears(model):
+        expected = nn.functional.linear(torch.ones(rows - 1, 128), model.weight, model.bias)
+        assert torch.equal(model(torch.ones(rows - 1, 128)), expected)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert model(torch.ones(rows, 128)).dtype == torch.bfloat16
+        with pytest.raises(TypeError):
+            model(torch.ones(rows, 128))
+    assert model(torch.ones(rows, 128)).shape == (rows, 128)
+    assert "forward" not in vars(model)
+    double = nn.Linear(128, 128).double()
+    with onednn_linears(double):
+        assert "forward" not in vars(double)
