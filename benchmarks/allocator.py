@@ -26,7 +26,7 @@ import torch
 from harken.cost.time import measured
 from harken.cost.workload import workload
 from harken.recipe import load_recipe
-from harken.training.runtime import M_TRIM_THRESHOLD, TRIM_ABOVE, prepare
+from harken.training.runtime import M_TRIM_THRESHOLD, TRIM_ABOVE, configure_process
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 LENGTHS = {"lm": 128, "answer": 64, "tag": 24, "fill": 24, "translate": 32, "transcribe": 400}
@@ -43,7 +43,7 @@ def measure_step(name: str, setting: str) -> dict[str, float]:
         allocator.mallopt(M_MMAP_THRESHOLD, MAX_THRESHOLD)
         allocator.mallopt(M_TRIM_THRESHOLD, TRIM_ABOVE)
     elif setting == "heap":
-        prepare(torch.device("cpu"))
+        configure_process(torch.device("cpu"))
     torch.set_flush_denormal(True)
     recipe = load_recipe(RECIPES / f"{name}.toml", ())
     seconds = measured(workload(recipe, length=LENGTHS[name]), steps=7).seconds

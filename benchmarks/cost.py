@@ -24,7 +24,7 @@ import torch
 from harken.cost.time import KernelCounter, measure_step
 from harken.cost.workload import trace_workload, workload
 from harken.recipe import load_recipe
-from harken.training.runtime import prepare
+from harken.training.runtime import configure_process
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 TOLERANCE = 0.25
@@ -55,7 +55,7 @@ def rows() -> Iterator[dict[str, float | str]]:
                 "predicted_ms": 1000 * predicted_seconds,
                 "measured_ms": 1000 * measured_seconds,
                 "time_ratio": predicted_seconds / measured_seconds,
-                "kept_ratio": cost.kept / memory.kept,
+                "saved_bytes_ratio": cost.saved_bytes / memory.saved_bytes,
                 "peak_ratio": cost.peak / memory.peak,
             }
 
@@ -64,13 +64,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to FILE")
     options = parser.parse_args()
-    prepare(torch.device("cpu"))
+    configure_process(torch.device("cpu"))
     printed = []
     for row in rows():
         print(
             f"{row['recipe']:12} {row['length']:5}  predicted {row['predicted_ms']:8.1f} ms  "
             f"measured {row['measured_ms']:8.1f} ms  ratio: time {row['time_ratio']:5.2f}  "
-            f"saved {row['kept_ratio']:5.2f}  peak {row['peak_ratio']:5.2f}",
+            f"saved {row['saved_bytes_ratio']:5.2f}  peak {row['peak_ratio']:5.2f}",
             flush=True,
         )
         printed.append(row)

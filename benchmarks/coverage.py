@@ -31,7 +31,7 @@ from harken.measure.bleu import bleu, chrf, corpus_sample
 from harken.measure.calibration import calibration_error
 from harken.measure.captions import mean_points
 from harken.measure.edit_distance import EditCounts, error_rate
-from harken.measure.interval import Sample, share, share_within
+from harken.measure.interval import Sample, clustered_share, share
 from harken.measure.paired import difference
 from harken.measure.perplexity import loss_sample
 from harken.measure.scored_answers import ScoredAnswers
@@ -78,7 +78,7 @@ def tags(accuracy: float, concentration: float) -> Draw:
     def draw(random: np.random.Generator, n: int) -> Sample:
         words = lengths(random, n, 2.7)
         correct = random.binomial(words, difficulty(random, accuracy, concentration, n))
-        return share_within(correct.tolist(), words.tolist())
+        return clustered_share(correct.tolist(), words.tolist())
 
     return draw
 
@@ -289,7 +289,9 @@ def two_taggers(gain: float) -> DrawTwo:
     def draw(random: np.random.Generator, n: int) -> tuple[Sample, Sample]:
         words, ease = lengths(random, n, 2.7), random.beta(9, 1, n) * (1 - gain)
         correct = [random.binomial(words, ease + extra).tolist() for extra in (0.0, gain)]
-        return share_within(correct[0], words.tolist()), share_within(correct[1], words.tolist())
+        return clustered_share(correct[0], words.tolist()), clustered_share(
+            correct[1], words.tolist()
+        )
 
     return draw
 

@@ -30,7 +30,7 @@ from harken.attention.positions import PositionConfig, SinusoidConfig
 from harken.attention.relative import RotaryConfig
 from harken.design.install import InitHeadConfig, init_heads, stack_sites
 from harken.models.gpt import GPTConfig
-from harken.training.runtime import prepare
+from harken.training.runtime import configure_process
 
 SYMBOLS, HALF = 32, 24  # copy: vocabulary size, symbols before the repetition
 LENGTH, HEADS, WIDTH, BATCH_SIZE = 64, 4, 128, 32
@@ -161,7 +161,7 @@ def parse_options() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_options()
-    prepare(torch.device("cpu"))
+    configure_process(torch.device("cpu"))
     if options.task == "runs":
         runs = {"designed": options.designed, "random": options.random}
         results = {

@@ -42,7 +42,7 @@ from harken.training.optimizer import AdamWConfig, MuonConfig, SGDConfig
 
 # Without permutation the birthplace is the second fact, as in bioS. If it came directly after the
 # name, the biographies would have the same form as the questions.
-PEOPLE = PeopleConfig(people=300, question_ratio=0.5, places=30, earlier=1)
+PEOPLE = PeopleConfig(people=300, train_share=0.5, places=30, earlier=1)
 
 
 class Condition(NamedTuple):

@@ -34,7 +34,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from harken.encode.filterbank import Filterbank, FilterbankConfig
-from harken.training.runtime import prepare
+from harken.training.runtime import configure_process
 
 CONFIGS = {"16 kHz, 80 bands": (16000, 80), "8 kHz, 40 bands": (8000, 40)}  # sample rate, mel bins
 UTTERANCES = 48  # synthetic ones, if no files are given
@@ -99,7 +99,7 @@ WORKER_AUDIO: Waveforms = []  # of a worker process, which gets the audio before
 
 
 def init_worker(waveforms: Waveforms) -> None:
-    prepare(torch.device("cpu"))
+    configure_process(torch.device("cpu"))
     torch.set_num_threads(1)
     WORKER_AUDIO.extend(waveforms)
 
@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=21, help="measurements per speed (21)")
     parser.add_argument("--json", action="store_true", help="print a JSON object per configuration")
     options = parser.parse_args()
-    prepare(torch.device("cpu"))
+    configure_process(torch.device("cpu"))
     for name, (sample_rate, bins) in CONFIGS.items():
         waveforms = read_audio(options.audio, sample_rate)
         if not waveforms:

@@ -26,7 +26,7 @@ from harken.layers.convolution import (
     GatedConvolutionConfig,
 )
 from harken.layers.feedforward import FeedForwardConfig
-from harken.layers.frontends import Conv2dSubsamplingConfig, grid
+from harken.layers.frontends import Conv2dSubsamplingConfig, grid_coordinates
 from harken.layers.norm import NormConfig
 from harken.layers.recurrent import GRUConfig, LSTMConfig, TanhConfig
 from harken.layers.spatial import SpatialConfig
@@ -339,7 +339,7 @@ def spatial_comparison(sizes: Sizes) -> Iterator[Comparison]:
         norm=NormConfig(place="post"),
     ).build(width, side, side)
     reference = nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, batch_first=True)
-    coordinates = grid(side, side, torch.device("cpu"))
+    coordinates = grid_coordinates(side, side, torch.device("cpu"))
     yield Comparison(
         "spatial self-attention",
         "nn.TransformerEncoderLayer",

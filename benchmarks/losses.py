@@ -26,7 +26,7 @@ from torch import Tensor
 from harken.cost.memory import footprint
 from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
-from harken.training.runtime import prepare
+from harken.training.runtime import configure_process
 
 WIDTH = 256
 STATES = 2048  # of cross-entropy
@@ -119,7 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=11, help="measurements per row (11)")
     options = parser.parse_args()
-    prepare(torch.device("cpu"))
+    configure_process(torch.device("cpu"))
     print(f"{'loss':32}{'time':>8}{'peak, Harken':>14}{'PyTorch':>9}")
     for comparison in comparisons():
         ratio = time_ratio(comparison, options.rounds)

@@ -44,9 +44,9 @@ def measure_steps() -> dict[str, float]:
     from harken.cost.time import measured
     from harken.cost.workload import workload
     from harken.recipe import load_recipe
-    from harken.training.runtime import prepare
+    from harken.training.runtime import configure_process
 
-    prepare(torch.device("cpu"))
+    configure_process(torch.device("cpu"))
     recipes = {name: load_recipe(RECIPES / f"{name}.toml", ()) for name in LENGTHS}
     return {
         name: measured(workload(recipe, length=LENGTHS[name])).seconds

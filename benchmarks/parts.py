@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from harken.attention.masks import CAUSAL, NO_MASK
 from harken.attention.multihead import MultiHeadConfig
 from harken.attention.scores import DotConfig, MergedConfig, ScaledConfig
-from harken.training.runtime import prepare
+from harken.training.runtime import configure_process
 
 SIZES = {"small": Sizes(16, 64, 128, 4), "large": Sizes(8, 256, 256, 8)}
 SCORES = {"dot": DotConfig(), "scaled": ScaledConfig(), "merged": MergedConfig()}
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true", help="measure memory instead of time")
     parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    prepare(torch.device("cpu"))
+    configure_process(torch.device("cpu"))
     if options.peak:
         score, position, length = options.peak
         print_peak_growth(score, position, int(length))

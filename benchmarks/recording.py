@@ -31,7 +31,7 @@ import torch
 
 from harken.inspection.record import ALL, BLOCK, Selection, record
 from harken.models.gpt import GPT, GPTConfig
-from harken.training.runtime import prepare
+from harken.training.runtime import configure_process
 
 LENGTH, HEADS, VOCABULARY = 4096, 4, 1000
 SIZES = {"32 x 64": (32, 64), "8 x 256": (8, 256), "1 x 1024": (1, 1024)}
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     parser.add_argument("--peak", choices=("off", "on"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    prepare(torch.device("cpu"))
+    configure_process(torch.device("cpu"))
     if options.peak:
         print_peak_growth(options.peak == "on")
         return

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from harken.recipe import load_recipe, task_of
 from harken.tasks.lm import token_nats
 from harken.training.loop import StepDone, Training
-from harken.training.runtime import prepare
+from harken.training.runtime import configure_process
 
 GOAL = 1.88  # nats per character
 EVALUATIONS = 20  # per run
@@ -162,7 +162,7 @@ def run_harken(path: Path, seed: int) -> Iterator[Evaluation]:
     """Train Harken's model."""
     recipe = load_recipe(RECIPE, [*SETTINGS, f"data.train={path}", "data.dev=0.1", f"seed={seed}"])
     task, device = task_of(recipe), torch.device("cpu")
-    prepare(device)
+    configure_process(device)
     splits = task.read_splits(recipe)
     vocabulary = task.fit(recipe, splits["train"])
     model = task.build(recipe, vocabulary.sizes)
