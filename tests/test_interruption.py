@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,14 @@ def write_recipe(folder: Path) -> Path:
 @pytest.fixture
 def text_recipe(tmp_path: Path) -> Path:
     return write_recipe(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def default_hangup() -> Iterator[None]:
+    """Restore the default of SIGHUP, which is ignored if the tests are started by `nohup`."""
+    handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, handler)
 
 
 @pytest.fixture(scope="module")
