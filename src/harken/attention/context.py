@@ -10,12 +10,12 @@ from harken.attention.relative import PositionSizes
 
 
 def build_position(
-    position: PositionConfig, attention: MultiHeadConfig, width: int, length: int, axes: int = 1
+    position: PositionConfig, attention: MultiHeadConfig, width: int, max_length: int, axes: int = 1
 ) -> Position:
-    """Return the positional encoding for tokens of this width and heads of this attention."""
+    """Return the positional encoding of a model with this token width and attention."""
     _, key_width = attention.head_widths(model_width(position, width))
     sizes = PositionSizes(
-        width=width, key_width=key_width, heads=attention.heads, max_length=length, axes=axes
+        width=width, key_width=key_width, heads=attention.heads, max_length=max_length, axes=axes
     )
     return position.build(sizes)
 
@@ -26,7 +26,7 @@ def attention_context(
     positions: Int[Tensor, "#B T"],
     key_positions: Int[Tensor, "#B S"],
 ) -> AttentionContext:
-    """Return the context for queries and keys of a sequence, whose coordinate is time."""
+    """Return the context of self-attention over a sequence (one axis, time)."""
     coordinates = positions[..., None]
     return AttentionContext(
         mask=mask,

@@ -77,7 +77,10 @@ def projection_patches(
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """Factors of each head: the score is (left x + left_offset) . (right y + right_offset)."""
+    """Factors of a matrix left^T right per head, such as W_Q^T W_K or W_O W_V.
+
+    The score of tokens x and y is (left x + left_offset) . (right y + right_offset).
+    """
 
     left: Float[Tensor, "k U J"]
     right: Float[Tensor, "k U memory_width"]

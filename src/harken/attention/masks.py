@@ -1,11 +1,12 @@
-"""Attention masks: boolean tensors T S, true where the query may attend to the key.
+"""Attention masks: boolean tensors T S, true where query i may attend to key t.
 
-    bidirectional     every key
-    causal            keys t <= i
-    strictly_causal   keys t < i, as in the lecture of `claims/lecture29.py`
+    bidirectional     every t
+    causal            t <= i
+    strictly_causal   t < i, as in `claims/lecture29.py`
 
-A window, padding and packed documents restrict these further. Masked scores become minus infinity.
-The causal mask of whole sequences is a flag, because fused kernels are faster without a tensor.
+Further restrictions are a window, |i - t| <= window, padding, and packed documents, in which a
+query attends to keys of its own document. The scores of masked keys become minus infinity. The
+causal mask of whole sequences is a flag, because fused kernels are faster without a tensor.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,10 @@ MaskKind = Literal["bidirectional", "causal", "strictly_causal"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mask:
-    """`visible` is the mask. If it is None, all keys are visible, or with `causal` keys t <= i."""
+    """The mask `visible`. If it is None, all keys are visible, or with `causal` keys t <= i.
+
+    With `causal`, the last query has the position of the last key.
+    """
 
     visible: Bool[Tensor, "#B #k #T #S"] | None = None
     causal: bool = False
@@ -64,7 +68,7 @@ def padding_mask(present: Bool[Tensor, "B S"] | None) -> Mask:
 def dense_mask(
     mask: Mask, queries: int, keys: int, device: torch.device
 ) -> Bool[Tensor, "#B #k #T #S"]:
-    """Return a mask as a boolean tensor."""
+    """Return a mask of this many queries and keys as a boolean tensor."""
     if mask.visible is not None:
         return mask.visible
     visible = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)

@@ -21,11 +21,11 @@ from harken.attention.query_key import DotProductScore, Score
 
 @dataclass(frozen=True, slots=True)
 class QueryKeyMatrices:
-    """W_Q and W_K of every head, with the scale, and each head's largest omitted singular value."""
+    """W_Q and W_K of every head, such that W~ = W_Q^T W_K (the scale is included)."""
 
     queries: Float[Tensor, "k U J"]
     keys: Float[Tensor, "k U memory_width"]
-    truncation: Float[Tensor, "k"]
+    truncation: Float[Tensor, "k"]  # largest singular value that is left out
 
 
 def merge_pair(
@@ -49,7 +49,7 @@ def split_merged(merged: Float[Tensor, "k J memory_width"], key_width: int) -> Q
 
 
 def truncation_patches(score: Score, rank: int) -> list[WeightPatch]:
-    """Return the patches that truncate W~ of every head to this rank. The score must be q . k."""
+    """Return patches that truncate W~ of each head to this rank, for dot products without bias."""
     assert isinstance(score, DotProductScore), "W~ is a product of two matrices"
     queries, keys = (
         linear.weight.view(score.heads, -1, linear.in_features)

@@ -7,9 +7,9 @@ These kinds add a position vector to each token vector, or concatenate the two. 
     sinusoid   e_t[2i] = sin(t / base^(2i/J)),  e_t[2i+1] = cos(t / base^(2i/J))
     fourier    e_t[2i] = cos(pi (i+1) t / span),  e_t[2i+1] = sin(pi (i+1) t / span)
 
-Coordinates have one axis (time) or two (x and y of an image); each axis has a part of the vector.
-The Fourier vectors have period 2 span. Inputs longer than span are rejected, since their offsets d
-and d - 2 span would be indistinguishable.
+Coordinates have one axis (time) or two (x and y of an image). With two axes, the vector of x and
+the vector of y are concatenated, each about J/2 wide. The Fourier vectors have period 2 span.
+Inputs longer than span are rejected, since offsets d and d - 2 span would be indistinguishable.
 """
 
 import math
@@ -39,7 +39,7 @@ Positions = Int[Tensor, "#B T"]
 
 
 class InputPosition(Position):
-    """Base of the encodings of the inputs. A subclass defines `axis_vectors`."""
+    """Base class of encodings that add or concatenate vectors. Subclasses define `axis_vectors`."""
 
     def __init__(self, sizes: PositionSizes, combine: CombineMode) -> None:
         super().__init__(sizes)
@@ -111,7 +111,7 @@ class Fourier(InputPosition):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoPositionConfig:
-    """No positional encoding: attention depends on order only through its mask."""
+    """No positional encoding: the order has an effect only through the mask and the score."""
 
     kind: Literal["none"] = "none"
 

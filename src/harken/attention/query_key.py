@@ -23,7 +23,7 @@ class ScoreSizes:
     kv_heads: int  # heads of keys
     key_width: int  # U
     max_length: int  # for scores with parameters per position
-    bias: bool = False  # of the two projections
+    bias: bool = False  # whether the query and key projections have a bias
     cross: bool = False  # cross-attention, where queries and keys have no distance
 
 
@@ -45,7 +45,7 @@ Keys = Float[Tensor, "B kv_heads S U"]
 class ScoreInputs(NamedTuple):
     """Arguments of `Score.terms`; `queries` and `keys` are None for scores without them."""
 
-    tokens: Tokens
+    tokens: Tokens  # from which the queries are computed
     queries: Queries | None
     keys: Keys | None
     query_positions: Int[Tensor, "#B T"]
@@ -61,7 +61,8 @@ def split_heads(flat: Float[Tensor, "B T joined"], heads: int) -> Float[Tensor, 
 class Score(nn.Module):
     """Base of the scores. Queries and keys are computed separately, so that keys can be cached."""
 
-    not_bilinear = "it does not declare a product of query and key"  # why `factors` is None
+    # Why the score is not bilinear in the two tokens, for errors; "" if it is.
+    not_bilinear = "it does not declare a product of query and key"
     key_width: int | None = None  # U of each head; None without query and key projections
 
     def __init__(self) -> None:
@@ -87,7 +88,7 @@ class Score(nn.Module):
         """Initialize the parameters of the score itself, not those of submodules."""
 
     def head_patches(self, head: Head, index: int) -> list[WeightPatch]:
-        """Return patches that write `head` to this index; UserError if the score cannot have it."""
+        """Return patches that write `head` at this index, or raise an error with the reason."""
         raise UserError(
             f"install: a designed head does not fit this score: {self.not_bilinear}",
             fix="use score 'dot', 'scaled' or 'merged' (or a random synthesizer for a shift)",

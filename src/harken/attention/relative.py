@@ -62,7 +62,7 @@ class Position(nn.Module):
     """Base of the positional encodings. Subclasses override some of these methods."""
 
     combine: Literal["add", "concat"] | None = None  # how `embed` changes the inputs, if it does
-    description = "none"  # named in the error of `model.init_heads` if `basis` returns None
+    description = "none"  # completes the error "expected sinusoidal positions, got …"
 
     def __init__(self, sizes: PositionSizes) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Position(nn.Module):
 
 
 class NoPosition(Position):
-    """No positional encoding: attention depends on order only through its mask."""
+    """No positional encoding: the order has an effect only through the mask and the score."""
 
     def embed(self, inputs: Inputs, coordinates: Coordinates) -> Float[Tensor, "B T width"]:
         """Append zeros if this replaces an encoding that concatenates vectors."""
@@ -172,7 +172,7 @@ def offset_buckets(
 ) -> Int[Tensor, "*shape"]:
     """Return T5's buckets: half hold one distance each, the others divide log(distance) evenly.
 
-    Without `causal`, half of the buckets are for keys before the query and half for keys after it.
+    Without `causal`, half of the buckets are for keys up to the query and half for keys after it.
     """
     first_bucket = torch.zeros_like(offsets)
     if causal:

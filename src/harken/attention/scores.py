@@ -77,7 +77,7 @@ class MergedScore(Score):
         nn.init.normal_(self.weight)
 
     def reset_parameters(self, generator: torch.Generator) -> None:
-        """Initialize W~ with the standard deviation of a product of two weights."""
+        """Initialize W~ with std INITIAL_STD², that of a weight of W_Q times a weight of W_K."""
         nn.init.normal_(self.weight, std=INITIAL_STD**2 / self.scale, generator=generator)
 
     @property
@@ -175,7 +175,7 @@ class ScaledConfig(ScoreTraits):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdditiveConfig(ScoreTraits):
-    """v . tanh(q + k), the attention of Bahdanau et al.; it stores B k T S U elements."""
+    """v . tanh(q + k), the attention of Bahdanau et al.; needs memory for B k T S U elements."""
 
     kind: Literal["additive"] = "additive"
     conflicts: ClassVar[Mapping[str, str]] = {
@@ -208,7 +208,8 @@ class SynthesizerConfig(ScoreTraits):
     }
     per_position: ClassVar[bool] = True
     form: Literal["dense", "random"] = "dense"  # computed from the token, or a learned table
-    hidden: int | None = bounded(None, at_least=1)  # hidden units per head; default: the key width
+    # hidden units per head if form = "dense"; default: the key width
+    hidden: int | None = bounded(None, at_least=1)
 
     def build(self, sizes: ScoreSizes) -> SynthesizerScore:
         hidden = (self.hidden or sizes.key_width) if self.form == "dense" else None
@@ -270,7 +271,7 @@ def relative_rotation(
     projected: Float[Tensor, "B k T J"], query_sinusoids: Float[Tensor, "#B 1 T even"]
 ) -> Float[Tensor, "B k T even"]:
     """Rotate p by the query's position; its product with the key's sinusoids is p . e_{i-t}."""
-    missing = query_sinusoids.shape[-1] - projected.shape[-1]  # a cosine, if the width is odd
+    missing = query_sinusoids.shape[-1] - projected.shape[-1]  # 1 if the width is odd
     projected = nn.functional.pad(projected, (0, missing))
     sines, cosines = projected[..., 0::2], projected[..., 1::2]
     sine, cosine = query_sinusoids[..., 0::2], query_sinusoids[..., 1::2]

@@ -5,8 +5,8 @@
     shift      e_{t-d} = A e_t,   A rotates each pair by b = w_i d
 
 With the sine first, the blocks of A are [[cos b, -sin b], [sin b, cos b]]; with the cosine first,
-the sines have the opposite sign. The score of query t and key s is e_s . A e_t. The merged matrix
-of `merging.py` has the query on the left, so it is A transposed.
+the sines have the opposite sign. The score e_s . A e_t of query t and key s is largest at
+s = t - d. The merged matrix W~ of `merging.py` is A transposed, because its query is on the left.
 """
 
 import math
@@ -23,7 +23,7 @@ from harken.errors import UserError
 def angles(
     positions: Int[Tensor, "#B T"], width: int, base: float, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "#B T pairs"]:
-    """Return t / base^(2i / width), in float32 or more because positions may be large."""
+    """Return t / base^(2i / width). Half precision is too coarse for large positions t."""
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
     angle: Tensor = positions[..., None].to(dtype) * base**-exponents
     return angle
@@ -32,7 +32,7 @@ def angles(
 def interleave(
     even: Float[Tensor, "*B T pairs"], odd: Float[Tensor, "*B T pairs"], width: int
 ) -> Float[Tensor, "*B T J"]:
-    """Return even[0], odd[0], even[1], odd[1], … up to the width."""
+    """Return even[0], odd[0], even[1], odd[1], …, truncated to `width` elements."""
     return torch.stack((even, odd), dim=-1).flatten(start_dim=-2)[..., :width]
 
 
