@@ -1,9 +1,11 @@
 """The Conformer block (Gulati et al., 2020): global self-attention and local convolution.
 
-    x = x + 1/2 feedforward(x)          x = x + attention(x)
-    x = x + convolution(x)              x = norm(x + 1/2 feedforward(x))
+    x = x + 1/2 feedforward(x)
+    x = x + attention(x)
+    x = x + convolution(x)
+    x = norm(x + 1/2 feedforward(x))
 
-in this order from left to right. Each sublayer starts with a norm. The convolution sublayer is
+Each sublayer starts with a norm. The convolution sublayer is
 
     W_2 silu(norm(depthwise(a * sigmoid(g)))),   (a, g) = W_1 x
 
@@ -88,7 +90,7 @@ class ConvolutionModule(nn.Module):
 
     def __init__(self, kernel: int, norm: Literal["batch", "layer"], width: int) -> None:
         super().__init__()
-        # No biases, because each of these layers is next to a norm that has one.
+        # No biases: the norms before `up_proj` and after `depthwise` have biases.
         self.up_proj = nn.Linear(width, 2 * width, bias=False)
         # On a CPU, Conv2d over one column trains three times as fast as Conv1d, because B T J
         # already has the channels-last layout of its kernels.

@@ -29,8 +29,8 @@ Tokens = Float[Tensor, "B T J"]
 ChannelsFirst = Float[Tensor, "B J T"]
 Present = Bool[Tensor, "B T"]
 Activation = Literal["relu", "tanh", "gelu"]
-Function = Callable[[Tensor], Tensor]
-ACTIVATIONS: dict[Activation, Function] = {
+ActivationFunction = Callable[[Tensor], Tensor]
+ACTIVATIONS: dict[Activation, ActivationFunction] = {
     "relu": F.relu,
     "tanh": torch.tanh,
     "gelu": partial(F.gelu, approximate="tanh"),
@@ -44,7 +44,7 @@ class ConvPyramidConfig:
     """A convolutional pyramid: strided convolutions down, transposed ones up."""
 
     kind: Literal["stride2"] = "stride2"
-    layers: int = bounded(3, at_least=1, at_most=MAX_LEVELS)  # levels, each half as long
+    layers: int = bounded(3, at_least=1, at_most=MAX_LEVELS)  # levels; each halves the length
     kernel: int = bounded(3, at_least=2, at_most=MAX_KERNEL)  # kernel size
     activation: Activation = "relu"  # activation function
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of the inputs of each level
@@ -190,14 +190,19 @@ class Convolutions(nn.Module):
     """Residual convolutions that preserve the length; gated if `activate` is None."""
 
     def __init__(
-        self, kernels: list[nn.Conv1d], activate: Function | None, *, causal: bool, dropout: float
+        self,
+        kernels: list[nn.Conv1d],
+        activate: ActivationFunction | None,
+        *,
+        causal: bool,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.kernels = nn.ModuleList(kernels)
         self.dropout = Dropout(dropout)
         self.activate, self.causal = activate, causal
         self.width, self.layers = kernels[0].in_channels, len(kernels)
-        # Number of other tokens that a kernel covers
+        # Number of tokens that a kernel covers in addition to the current one
         self.contexts = [(kernel.kernel_size[0] - 1) * kernel.dilation[0] for kernel in kernels]
 
     def forward(self, inputs: Tokens, present: Present | None = None) -> Tokens:
@@ -223,7 +228,7 @@ class Convolutions(nn.Module):
     def step(
         self, inputs: Tokens, present: Present | None, state: ConvState
     ) -> tuple[Tokens, ConvState]:
-        """Return the outputs of new tokens, padded on the right, and the next state."""
+        """Return the outputs of new tokens, whose padding is on the right, and the next state."""
         assert self.causal, "a centered kernel needs later tokens"
         states = mask_padding(inputs, present).transpose(1, 2)
         next_state = []
@@ -239,9 +244,9 @@ class Convolutions(nn.Module):
 def last_elements(
     window: Float[Tensor, "B time J"], count: int, present: Present | None
 ) -> Float[Tensor, "B count J"]:
-    """Return the last `count` real elements of `window`: `count` earlier inputs and new tokens.
+    """Return the last `count` elements of each row that are not padding.
 
-    `present` is the mask of the new tokens, which are padded on the right.
+    `window` consists of `count` earlier inputs and of new tokens, whose mask is `present`.
     """
     if present is None:
         return window[:, window.shape[1] - count :]

@@ -2,7 +2,7 @@
 
     y = x * keep / P(keep)
 
-PyTorch's random numbers take a sixth of a small Transformer's training step; see `keep_mask`.
+In a small Transformer, generating PyTorch's random numbers takes a sixth of the training step.
 """
 
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from harken.attention.dropout import LEVELS, keep_mask
 
 
 class Dropout(nn.Module):
-    """Replacement of `nn.Dropout`."""
+    """Replacement for `nn.Dropout`, in which p is rounded (see `keep_mask`)."""
 
     def __init__(self, p: float) -> None:
         super().__init__()

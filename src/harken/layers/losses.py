@@ -73,6 +73,6 @@ def saved_in_place(ctx: Any) -> tuple[Tensor, ...]:
 
 
 def _split(tensor: Tensor, logits: Tensor) -> tuple[Tensor, ...]:
-    """Split a tensor by rows into chunks, each for a limited number of `logits`."""
+    """Split a tensor with one row per row of `logits`, so that a chunk of logits fits the cache."""
     elements = CPU_ELEMENTS if logits.device.type == "cpu" else GPU_ELEMENTS
     return torch.split(tensor, max(1, elements // max(1, logits.shape[1])))

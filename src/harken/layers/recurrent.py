@@ -7,8 +7,8 @@
            i, f, o = sigmoid(U x_t + a + V h_{t-1} + b),  g = tanh(U x_t + a + V h_{t-1} + b)
 
 where each of r, z, n, i, f, o, g has its own U, a, V and b. Padding is on the right and does not
-affect the results. PyTorch's packed sequences are 1.3 to 3.3 times slower on a CPU, because they
-prevent the fused kernels. So the kernels also read the padding: backward layers reverse each row
+affect the results. PyTorch's packed sequences do not use the fused kernels of a CPU and are 1.3 to
+3.3 times slower. So here the kernels run over the padding too: backward layers reverse each row
 within its length, and the cell of an LSTM does not change at padding.
 """
 
@@ -152,7 +152,7 @@ class Recurrent(nn.Module):
     def step(
         self, inputs: Float[Tensor, "B J"], state: RecurrentState
     ) -> tuple[Float[Tensor, "B width"], RecurrentState]:
-        """Run one token; this is twice as fast as `forward`."""
+        """Return the output of one token and the next state; twice as fast as `forward`."""
         assert self.forwards is not None and self.backwards is None, "only forward RNNs can step"
         states: list[RecurrentState] = []
         for index, layer in enumerate(self.forwards):

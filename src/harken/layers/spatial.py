@@ -24,7 +24,7 @@ from harken.layers.transformer import Stack
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpatialConfig:
-    """Transformer blocks over the positions of an image; without layers, it only adds positions."""
+    """Transformer blocks over the positions of an image; `layers = 0` only adds positions."""
 
     kind: Literal["spatial"] = "spatial"
     layers: int = bounded(2, at_least=0, at_most=MAX_LAYERS)  # number of blocks

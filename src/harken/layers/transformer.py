@@ -25,7 +25,7 @@ class Block(Protocol):
     """A block with self-attention and residual connections."""
 
     attention: MultiHead
-    attention_is_first: bool  # whether attention reads the input of the block
+    attention_is_first: bool  # whether no other sublayer precedes the self-attention
     is_decoder: bool  # whether the block has cross-attention
 
     def norms_before_attention(self) -> list[nn.Module]:

@@ -169,7 +169,7 @@ class MaskedLM(ClozeModel):
         check_blanks(tokens, present, blanks, None if limit is None else limit - END_TOKENS)
         masked = add_end_tokens(tokens.masked_fill(blanks, self.mask), present, self.end)
         embedded: Tensor = self.dropout(self.embedding(masked))
-        # Padding is on the right, so the mask of the longer rows has two more true elements.
+        # Add the two end tokens to `present`; since padding is on the right, they can be prepended.
         states: Tensor = self.backbone(embedded, F.pad(present, (END_TOKENS, 0), value=True))
         projected: Tensor = self.out(self.dropout(states[:, 1:-1][blanks]))
         return projected

@@ -108,12 +108,13 @@ class _CTCLoss(torch.autograd.Function):
                 )
             losses.append(loss.detach())
             if needs_grad:
-                # The gradient sums to zero over tokens, so it is also the gradient of the logits.
+                # PyTorch's gradient of the log-probabilities sums to zero over the tokens, so it is
+                # also the gradient of the logits.
                 (logits[rows],) = torch.autograd.grad(loss, log_probs, torch.ones_like(loss))
         save_in_place(ctx, logits)
         return torch.cat(losses), logits
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor, _: Any) -> Any:
+    def backward(ctx: Any, grad_losses: Tensor, _: Any) -> Any:
         (gradient,) = saved_in_place(ctx)
-        return gradient.mul_(upstream[:, None, None]), None, None, None, None
+        return gradient.mul_(grad_losses[:, None, None]), None, None, None, None

@@ -234,7 +234,8 @@ class AttentionRNNDecoder(nn.Module):
         self.embedding = TokenEmbedding(vocabulary, config.width)
         self.attention = attention.build(hidden, config.max_length, memory_width)
         self.cell = replace(config.cell, hidden=hidden).build(attended_width + config.width)
-        is_projected = summary_width != hidden  # to h[0]
+        is_projected = summary_width != hidden
+        # From the summary of the source to h[0]
         self.first = nn.Linear(summary_width, hidden, bias=False) if is_projected else nn.Identity()
         self.to_words = nn.Linear(hidden, config.width, bias=False)  # W_out
         self.location: LocationBias | None = None

@@ -82,7 +82,7 @@ Inputs = Float[Tensor, "B T J"]
 
 
 class AttentionEncoder(nn.Module):
-    """Base class of encoders with attention; `embed` adds positions to the inputs."""
+    """Base class of encoders with attention: the positional encoding and the attention context."""
 
     def __init__(
         self, config: TransformerEncoderConfig | ConformerEncoderConfig, width: int

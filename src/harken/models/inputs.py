@@ -1,6 +1,6 @@
 """Check the shapes of model inputs, and select rows of decoder states.
 
-The checks read no values, so they cost nothing on a GPU and work under `torch.compile`.
+The checks read no elements, so they do not wait for a GPU and work under `torch.compile`.
 """
 
 from typing import Any

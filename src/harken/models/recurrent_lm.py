@@ -3,7 +3,7 @@
     rnn   B T  --embed-->  B T J  --tanh, gru or lstm-->  B T H  --lm_head-->  B T V
     cnn   B T  --embed-->  B T J  --causal convolutions-->  B T J  --lm_head-->  B T V
 
-Inputs may have any length. The interface is the same as that of `GPT`.
+Inputs may have any length. The interface is that of `GPT`, but without packed rows.
 """
 
 from dataclasses import dataclass

@@ -39,7 +39,7 @@ from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows, check_shape, select_rows
 
 MAX_SOURCE = 1024  # tokens, for encoders without a max_length
-# With strong dropout, this size is best for tens of thousands of sentence pairs.
+# For tens of thousands of sentence pairs, with strong dropout.
 SMALL_FEEDFORWARD = FeedForwardConfig(activation="relu", expansion=2.0)
 
 Source = Int[Tensor, "B M"]
@@ -70,7 +70,7 @@ class EncoderOutput(NamedTuple):
 
 
 class Seq2Seq(nn.Module):
-    """Base class of encoder-decoder models; implements the interface of `decode`."""
+    """Base class of encoder-decoder models; implements `decode.stepper.Seq2SeqModel`."""
 
     decoder: Decoder | None
 
@@ -112,7 +112,7 @@ class Seq2Seq(nn.Module):
     def reorder(
         self, state: Any, rows: Int[Tensor, "rows"], *, beam: int, same_prompts: bool
     ) -> Any:
-        """Select hypotheses; if the prompts stay the same, the memory is not copied."""
+        """Select hypotheses (see `Stepper.reorder`); avoid copies of the memory."""
         if isinstance(state, CausalState):
             return state.reorder(rows, beam=beam, same_prompts=same_prompts)
         if not same_prompts or len(rows) != len(state.memory_present):
