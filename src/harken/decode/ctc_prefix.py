@@ -1,12 +1,13 @@
 """CTC prefix beam search, and a CTC prefix scorer for joint search.
 
-    nonblank_t(g) = P(the first t frames collapse to g, and frame t is its last token)
-    blank_t(g)    = P(the first t frames collapse to g, and frame t is a blank)
-    both          = nonblank + blank
+    nonblank_t(g)  = P(the first t frames collapse to g, and frame t is the last token of g)
+    blank_t(g)     = P(the first t frames collapse to g, and frame t is a blank)
+    both           = nonblank + blank
+    emit_t(h, c)   = P(the first t frames collapse to h, and c in frame t + 1 would make it h c)
 
     blank_t(g)     = both_{t-1}(g) p_t(blank)
     nonblank_t(g)  = nonblank_{t-1}(g) p_t(last of g)  +  emit_{t-1}(h, c) p_t(c)        g = h c
-    emit(h, c)     = both(h), but blank(h) where c is the last token of h
+    emit_t(h, c)   = both_t(h), but blank_t(h) if c is the last token of h
 
 Prefix beam search keeps the `beam` prefixes with the largest `both` after each frame. It returns
 lower bounds of log-probabilities, since it sums only over paths whose prefixes were kept.
@@ -33,7 +34,7 @@ from harken.decode.ctc import LogProbs, set_padding_to_blank
 from harken.decode.stepper import Logits, Present, Prompts, TokenHypothesis
 from harken.models.inputs import select_rows
 
-NO_PREFIX, EMPTY = 0, 1  # indices of an unused place in a beam, and of the empty prefix
+NO_PREFIX, EMPTY = 0, 1  # indices of an unused slot of a beam, and of the empty prefix
 
 
 class PrefixTree:

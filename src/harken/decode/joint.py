@@ -47,7 +47,7 @@ class SpeechSearchConfig(SearchConfig):
 
 
 class SpeechModel(Seq2SeqModel, Protocol):
-    """A model with a CTC head, a decoder or both; `modes` contains "ctc" and "attention"."""
+    """A model with a CTC head ("ctc" in `modes`), a decoder ("attention") or both."""
 
     @property
     def modes(self) -> frozenset[str]: ...
@@ -56,7 +56,7 @@ class SpeechModel(Seq2SeqModel, Protocol):
 
 
 class JointScorer:
-    """A `Stepper` of the weighted sum of two steppers; one with weight 0 is not run."""
+    """A `Stepper` that adds weighted log-probabilities of two steppers; weight 0 skips one."""
 
     def __init__(self, attention: Stepper[Any], ctc: Stepper[Any], ctc_weight: float) -> None:
         pairs = ((attention, 1 - ctc_weight), (ctc, ctc_weight))

@@ -1,4 +1,4 @@
-"""Band head: attends about `offset` tokens back, as a shift head without its high frequencies.
+"""Band head: attends about `offset` tokens back, like a shift head without high frequencies.
 
     keep the (sin, cos) pairs with frequency w_i <= 1 / band,
     for sinusoids of width J:  i >= J log(band) / (2 log(base))

@@ -1,7 +1,7 @@
 """Heads that attend by content: copy, average, lookup and induction.
 
-    copy       q = M k_a                        attention to a       = 1 / (1 + (n-1) e^-M)
-    average    q = M (k_a + k_b)                attention to a and b = 1 / (1 + (n-2)/2 e^-M)
+    copy       q = M k_a              attention to a                 = 1 / (1 + (n-1) e^-M)
+    average    q = M (k_a + k_b)      attention to a and b together  = 1 / (1 + (n-2)/2 e^-M)
     lookup     x_1 = u_d + u_b, x_2 = u_a, x_3 = u_c + u_b
                V = (u_b u_b' - u_c u_c') / beta^2,  K = 1,  Q = (u_d u_a' + u_c u_d') / beta^2
                outputs u_b - u_c for x_1 and u_b for x_2, with attention 1 / (1 + 2 e^(-beta^2))
@@ -140,7 +140,7 @@ class InductionPlan:
 
     @property
     def sharpness(self) -> float:
-        """M of the second layer."""
+        """The factor M of the second layer's queries."""
         return required_sharpness(
             wrong_keys=self.length - 1, gap=1 - 2 * self.tolerance, tolerance=self.tolerance
         )

@@ -53,7 +53,7 @@ def measure_worst_query(design: Design) -> tuple[float, int]:
 
 
 def offset_keys(length: int, offset: int, radius: float = 0.0) -> Bool[Tensor, "T S"]:
-    """Return a mask of the keys whose distances are within `radius` of `offset`."""
+    """Return a mask of keys at distances `offset` ± `radius`, for queries i >= `offset`."""
     positions = torch.arange(length)
     within = (positions[:, None] - positions - offset).abs() <= radius
     return within & (positions >= offset)[:, None]

@@ -41,7 +41,7 @@ def apply_heads(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subspaces:
-    """Elements of a token vector: its content, its position, and `scratch` for outputs of heads."""
+    """Index ranges of a token vector: content, position, and `scratch` for outputs of heads."""
 
     width: int
     content: range

@@ -58,15 +58,14 @@ class InitHeadConfig:
     band: float = bounded(8.0, above=0.0, at_most=1e6)  # width of a band, in tokens
     # factor of the scores of a band; the factor of a shift follows from the tolerance
     sharpness: float = bounded(1.0, above=0.0, at_most=1e6)
-    tolerance: float = bounded(
-        0.01, above=0.0, below=1.0
-    )  # maximum attention of a shift head to all other tokens
+    # maximum attention of a shift head to all other tokens together
+    tolerance: float = bounded(0.01, above=0.0, below=1.0)
     frozen: bool = False  # do not train the weights of the head
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionSite:
-    """An attention layer of a model, with the norm of its inputs and the positions."""
+    """An attention layer of a model, the norm before it, and the positions of its inputs."""
 
     attention: MultiHead
     norm: nn.Module  # nn.Identity if there is none

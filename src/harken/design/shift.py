@@ -62,7 +62,7 @@ class PositionalPlan:
 
     @property
     def min_offset(self) -> int:
-        """The smallest offset whose key is visible."""
+        """The smallest allowed offset; heads attend to the query's token or to earlier ones."""
         return 1 if self.mask_kind == "strictly_causal" else 0
 
     @property
@@ -77,7 +77,7 @@ class ShiftPlan(PositionalPlan):
 
     kind: ClassVar[str] = "shift"
     tolerance: float = 0.01
-    precision: torch.dtype = torch.float32  # dtype in which the head runs
+    precision: torch.dtype = torch.float32  # dtype of the scores when the head is used
 
     def __post_init__(self) -> None:
         PositionalPlan.__post_init__(self)
