@@ -14,8 +14,8 @@ The cases alternate in one process, so that other load on the machine slows down
 figure is the median of the ratios within a round.
 
 The last line is the memory at 4,096 tokens: the growth of peak memory in a forward pass with one
-layer recorded minus the growth without, each measured in a new process. The bound is the size of
-the recorded weights plus eight blocks of scores.
+layer recorded minus the growth without, each measured in a new process. It is printed next to a
+bound, the size of the recorded weights plus eight blocks of scores.
 """
 
 import argparse

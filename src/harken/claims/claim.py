@@ -1,9 +1,11 @@
 """A statement of a course document, its predicted and measured values, and the verdict.
 
-    agrees       |measured - predicted| <= tolerance
-    holds        all cases agree
-    narrower     a stated case disagrees, but all cases with a narrower assumption agree
-    fails        otherwise
+A claim has cases, which agree if |measured - predicted| <= tolerance. Its verdict is
+
+    holds                               all cases agree
+    holds under a narrower assumption   a stated case disagrees, but all cases that add an
+                                        assumption agree, of which there is at least one
+    does not hold                       otherwise
 
 Measured values come from the library's layers, predicted values from `formulas.py` or from
 arithmetic in the check itself.
@@ -60,8 +62,7 @@ class Setting:
 class Case:
     """A predicted and a measured number.
 
-    `stated` is whether the statement includes the case; if False, the case needs a narrower
-    assumption.
+    `stated` is False if the case adds an assumption to those of the statement.
     """
 
     name: str

@@ -26,7 +26,7 @@ from harken.tasks.lm import random_lm_batch
 
 MAX_LENGTH = 1 << 17
 LENGTHS = (4, 8, 16, 32)  # traced lengths; the last one only checks the formulas
-TOKENS = 2048  # per timed step
+TOKENS = 2048  # per batch whose time is predicted
 TIMED_LENGTHS = (16, 128, 1024)
 
 
@@ -66,7 +66,7 @@ def compare_costs(width: int, layers: int, vocabulary: int, *, timed: bool) -> l
 
 
 def find_break_even(measure: str, kind: str, baseline: str, function: MeasureFunction) -> BreakEven:
-    """Find the length by bisection, which assumes that `kind` also costs less above this length."""
+    """Find the first length by bisection, assuming that `kind` costs less from there on."""
 
     def is_less(length: int) -> bool:
         return function(kind, length) < function(baseline, length)

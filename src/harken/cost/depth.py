@@ -3,12 +3,13 @@
     elementwise operation              1 step
     sum of n terms                     ⌈log2 n⌉ steps, added in pairs
     inner product of n terms           1 + ⌈log2 n⌉ steps, or n if inner products are serial
-    softmax, layer norm                two sums and 3 or 5 elementwise steps
+    softmax; layer norm, RMS norm      two sums, and 3 or 5 elementwise steps
     copies, views, integers, masks     0 steps
 
 The time of a tensor is the number of steps until it is ready. It is stored per tensor, or per
 element after a recurrence, because stacked recurrent layers overlap: the second layer starts when
-the first has read its first token. The weighted sum of attention is always added in pairs.
+the first has read its first token. The weighted sum of attention is added in pairs even if inner
+products are serial.
 """
 
 import functools

@@ -133,7 +133,7 @@ def fit_formulas(
     axes: Sequence[Axis],
     leading: Collection[str],
 ) -> dict[str, Formula | None]:
-    """Return formulas by name of a count, None if the check fails.
+    """Return a formula for each count by name, or None if its check fails.
 
     Only the counts named in `leading` decide where the grid is refined.
     """

@@ -43,8 +43,8 @@ class AllocatedMemory:
 class Footprint(NamedTuple):
     """Bytes in addition to those allocated before the step."""
 
-    saved_bytes: int  # after the forward pass
-    peak: int  # maximum
+    saved_bytes: int  # still allocated after the forward pass
+    peak: int  # maximum during both passes
 
 
 def footprint(forward: Callable[[], Tensor]) -> Footprint:

@@ -1,9 +1,9 @@
 """Floating-point operations and memory traffic of one operation.
 
-Products are counted by PyTorch's registry (`torch.utils.flop_counter`), two floating-point
-operations per multiply-add; entries for CPU kernels that it lacks are below. The products that a
-fused attention kernel recomputes in the backward pass are not counted. Traffic is the bytes that an
-operation reads and writes without caches.
+Matrix products and convolutions are counted by PyTorch's registry (`torch.utils.flop_counter`), two
+floating-point operations per multiply-add; `FLOPS` has CPU kernels that it lacks or counts wrong.
+The products that a fused attention kernel recomputes in the backward pass are not counted. Traffic
+is the bytes that an operation reads and writes without caches.
 """
 
 import math
@@ -81,7 +81,8 @@ def _convolution_backward(gradient: Tensor, values: Tensor, weight: Tensor, *res
     return int(2 * values.shape[0] * positions * weight.numel() * sum(output_mask[:2]))
 
 
-FLOPS: dict[Any, Callable[..., int]] = {  # a backward pass has two products for each product
+# A backward pass has two products for each product of the forward pass.
+FLOPS: dict[Any, Callable[..., int]] = {
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda gradient, *inputs: (
         2 * _attention(*inputs)

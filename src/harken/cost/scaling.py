@@ -24,7 +24,7 @@ from harken.cost.workload import Workload
 from harken.inspection.activations import layer_names
 
 FIRST_BUCKET, BUCKET = 1 << 20, 25 << 20  # bytes, the defaults of DistributedDataParallel
-MAX_SUMMED = 1 << 28  # bytes of the tensors that measure the speed of memory
+MAX_SUMMED = 1 << 28  # bytes of each tensor of the measurement of memory speed
 CONTROL_ROUNDS = 3  # an all-reduce of the number of targets and an all-gather of the losses
 
 
@@ -114,7 +114,7 @@ def measure_micro_batch(step: Workload) -> MicroBatchCost:
 
 
 def _seconds_per_byte(size: int) -> float:
-    """Time the sum of two tensors, which reads two and writes one."""
+    """Time an addition in place, which reads two tensors of at most `size` bytes and writes one."""
     left, right = torch.ones(2, min(size, MAX_SUMMED) // 4)
     return median_seconds(partial(left.add_, right)) / (12 * len(left))
 

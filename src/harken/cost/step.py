@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 class Cost:
     """Cost of one training step, exact for the traced sizes."""
 
-    parameters: int
+    parameters: int  # number of parameters
     forward: int  # floating-point operations of the forward pass, two per multiply-add
     step: int  # floating-point operations of forward and backward pass
     traffic: int  # bytes read and written by forward pass, backward pass and optimizer
@@ -43,10 +43,10 @@ class Cost:
 def cost(module: nn.Module | str | Path, *inputs: Any, **keywords: Any) -> Cost:
     """Count operations, memory and depth of a training step of `module(*inputs, **keywords)`.
 
-    The module, which may also be a Hugging Face folder, is neither run nor changed, so a model of
-    any size takes about a second. The gradient starts at the sum of the first floating-point tensor
-    that the module returns, which is the loss of a `transformers` model called with `labels`.
-    Without an optimizer, `state_bytes` counts weights and gradients.
+    The module may also be a Hugging Face folder. It is traced on tensors without data and is not
+    changed; the time depends on the number of operations, not on their sizes. The backward pass
+    starts at the sum of the first floating-point tensor that the module returns, which is the loss
+    of a `transformers` model called with `labels`. `state_bytes` has no optimizer state.
 
         harken.cost(nn.LSTM(64, 64, 2, batch_first=True), torch.randn(4, 20, 64)).flops
     """
@@ -71,7 +71,7 @@ def trace_step(
     """Trace a training step: forward pass, backward pass and optimizers.
 
     `observers` receive its operations, without those that `AccumulationFilter` leaves out. With
-    `exact=False` (for formulas), workspaces are not rounded up to pages, and depths are 0.
+    `exact=False` (for formulas), workspaces of kernels have no padding, and depths are 0.
     """
     memory, work, depth, serial = AllocatedMemory(), WorkCounter(), Depth(), Depth(serial=True)
     with FakeFloats(aligned=exact) as mode:

@@ -23,8 +23,8 @@ from harken.cost.step import CPU
 from harken.cost.trace import Call, is_fake
 from harken.cost.workload import Workload, trace_workload
 
-MIN_SECONDS = 0.006  # per kernel
-STEPS, WARMUP = 5, 2
+MIN_SECONDS = 0.006  # of measurement per kernel
+STEPS, WARMUP = 5, 2  # measured steps, and steps before them
 
 
 class Placeholder(NamedTuple):

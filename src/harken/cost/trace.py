@@ -32,7 +32,7 @@ def packets(names: str) -> set[Any]:
 
 
 class Call(NamedTuple):
-    """One operation. Tensors are those of the traced program: an observer must not keep them."""
+    """One operation. Observers must not keep its tensors, which would extend their lifetime."""
 
     operator: torch._ops.OpOverload[..., Any]
     args: tuple[Any, ...]

@@ -134,7 +134,7 @@ def trace_workload(step: Workload, observers: Sequence[Observer] = ()) -> Cost:
 
 
 def count_formulas(step: Workload) -> dict[str, Formula | None]:
-    """Fit operations and bytes; None for a count that is not a polynomial of the sizes."""
+    """Return formulas for operations and bytes; None for a count that is not a polynomial."""
     optimizer_costs: dict[tuple[int, ...], Cost] = {}  # by the sizes of the model
 
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
@@ -154,7 +154,7 @@ def count_formulas(step: Workload) -> dict[str, Formula | None]:
 
 
 def depth_formulas(step: Workload) -> dict[str, Formula | None]:
-    """Fit the depth at the sizes of `DEPTH_NODES`; at other sizes, formulas may be approximate."""
+    """Return formulas for the depth; outside the sizes of `DEPTH_NODES` they may be approximate."""
 
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
         traced = step.resized(sizes)
