@@ -44,7 +44,10 @@ def build_mask(
     query_documents: Int[Tensor, "B T"] | None = None,
     key_documents: Int[Tensor, "B S"] | None = None,
 ) -> Mask:
-    """Return the mask for these positions, which need not be consecutive (caches, packed rows)."""
+    """Return the mask for these positions, which need not be consecutive (caches, packed rows).
+
+    `present` is true at tokens that are not padding.
+    """
     if mask_kind not in get_args(MaskKind):
         raise ValueError(f"mask_kind: expected one of {get_args(MaskKind)}, got {mask_kind!r}")
     queries, keys = query_positions[:, None, :, None], key_positions[:, None, None, :]

@@ -166,9 +166,9 @@ def noisy_averages(setting: Setting, *, single: bool) -> Experiment:
     return Experiment(
         id="B11",
         title=f"Variance of an average by {'one head' if single else 'm heads'}",
-        summary="With one head, more noisy keys increase the variance. Of m heads, each with a "
-        "noisy key misses it with probability 7.9 %, independently, and has weight 1/m. The two "
-        "figures have different y axes.",
+        summary="With one head, more noisy keys increase the variance. With m heads, each head "
+        "whose key is noisy gives it no attention with probability 7.9 %, independently of the "
+        "others, and contributes 1/m of c. The two figures have different y axes.",
         x_label="values averaged, m",
         y_label="variance of c",
         x=counts,

@@ -50,7 +50,7 @@ def numpy_frequencies(width: int) -> Array:
 
 
 def numpy_rotation(width: int, offset: int) -> Array:
-    """Return blocks [[cos β, -sin β], [sin β, cos β]] with β = offset / 10000^(2i/d)."""
+    """Return a matrix of blocks [[cos β, -sin β], [sin β, cos β]], β = offset / 10000^(2i/d)."""
     matrix = np.zeros((width, width))
     for i, frequency in enumerate(numpy_frequencies(width)):
         cosine, sine = math.cos(frequency * offset), math.sin(frequency * offset)

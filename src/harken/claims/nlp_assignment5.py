@@ -143,7 +143,7 @@ def _check_noisy_keys(setting: Setting) -> Sequence[Case]:
 def noisy_average(
     heads: int, averaged: int, noisy: int, setting: Setting, draws: int = DRAWS
 ) -> Float[Tensor, "N J"]:
-    """Return c, the mean of the first `averaged` values, for many draws of the noise.
+    """Return c for many draws of the noise. Without noise, it is the mean of `averaged` values.
 
     Either one head attends to the keys of all these values, or `averaged` heads attend to one key
     each. The first `noisy` keys have noise.

@@ -124,7 +124,7 @@ def sequence_context(queries: int, keys: int, mask: Mask = NO_MASK) -> Attention
 
 def attend(
     attention: MultiHead, tokens: Float[Tensor, "T J"], memory: Float[Tensor, "S width"]
-) -> Float[Tensor, "T mixed"]:
+) -> Float[Tensor, "T outputs"]:
     """Return the layer's output for each token."""
     context = sequence_context(len(tokens), len(memory))
     return attention.attend(tokens[None], attention.project_kv(memory[None]), context)[0]

@@ -104,7 +104,7 @@ def forward_passes(run: Run) -> Callable[[], object]:
 
 
 def check_mergeable(model: nn.Module, where: str) -> None:
-    """Reject a model with a score that is not bilinear in two tokens."""
+    """Raise an error unless each head has a W_Q and a W_K that merge into one matrix W~."""
     if not has_multihead(model):
         raise UserError(f"{where}: the model has no attention", fix="choose another run")
     positions = [module for module in model.modules() if isinstance(module, Position)]

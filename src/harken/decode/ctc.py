@@ -3,8 +3,9 @@
     argmax over paths of  sum over t of  log p_t(path_t)  =  the best symbol of every frame
     P(text) = sum over the paths of the text of  P(path)     (the forward algorithm)
 
-The text of a path is the path with repeated symbols merged and blanks removed. Another text, with
-more paths, can be more probable than the text of the best path; `ctc_prefix.py` searches for it.
+A symbol is a token or the blank. The text of a path is the path with repeated symbols merged and
+blanks removed. Another text, with more paths, can be more probable than the text of the best path;
+`ctc_prefix.py` searches for it.
 """
 
 from collections.abc import Sequence
