@@ -239,8 +239,8 @@ def smallest_gap(head: Head, site: AttentionSite, offset: int) -> float:
 def install(head: Head, layer: MultiHead, index: int, *, frozen: bool = False) -> None:
     """Write a head at `index`, counted from 0, into a layer whose heads may be wider.
 
-    A head without values leaves W_V and W_O unchanged. A frozen head gets no gradient, and its
-    weights are restored before each training step, since weight decay changes them.
+    A head without values leaves W_V and W_O unchanged. A frozen head gets no gradient, and each
+    forward pass in training mode restores its weights, since weight decay changes them.
     """
     if not 0 <= index < layer.heads:
         raise UserError(
