@@ -26,7 +26,7 @@ from harken.layers.convolution import Present, Tokens, mask_padding
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenGrid:
-    """Tokens and their coordinates; `present` is None if there is no padding."""
+    """Tokens and their coordinates; `present` is None if there are no padding tokens."""
 
     tokens: Tokens
     coordinates: Int[Tensor, "#B T axes"]
