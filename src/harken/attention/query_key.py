@@ -29,7 +29,7 @@ class ScoreSizes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoreTraits:
-    """Base of the configs of scores, with what a score requires of the model."""
+    """Base class of score configs. Its class variables tell which models a score fits."""
 
     conflicts: ClassVar[Mapping[str, str]] = {}  # kind of position -> why it is incompatible
     keys_are_tokens: ClassVar[bool] = False  # keys are not projected and have no key_width
