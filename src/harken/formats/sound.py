@@ -43,8 +43,7 @@ BLOCK = 2**16  # frames
 ROUNDING = 0.01  # seconds: the end of a segment may be rounded up to hundredths
 SAMPLE_COUNT = re.compile(rb"^sample_count -i ([0-9]{1,15})\s*$", re.MULTILINE)
 MAX_CHUNKS = 1000
-# Lengths that programs write to a WAV header when they write to a pipe, less up to 255 bytes.
-UNKNOWN_LENGTHS = (0xFFFFFFFF, 0x80000000, 0x7FFFF000)
+UNKNOWN_LENGTHS = (0xFFFFFFFF, 0x80000000, 0x7FFFF000)  # in WAV from a pipe, less up to 255 bytes
 W64_MAGIC = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
 OGG_PAGE = struct.Struct("<4sBBqIIIB")  # OggS, version, flags, time, stream, number, CRC, segments
 MAX_PAGE = 27 + 255 + 255 * 255

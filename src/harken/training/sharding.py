@@ -123,7 +123,7 @@ def build_sharded(build: Callable[[], Model], device: torch.device) -> Model:
     mesh = init_device_mesh(device.type, (world().size,))
     for module in list(model.modules()):
         if isinstance(module, TransformerBlock) and module.cross is not None:
-            # The keys and values of the memory are computed before the block is called.
+            # The keys and values of the encoder's output are computed before the block is called.
             fully_shard(module.cross, mesh=mesh)
             register_fsdp_forward_method(module.cross, "project_kv")
             register_fsdp_forward_method(module.cross, "attend")
