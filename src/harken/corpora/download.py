@@ -3,8 +3,8 @@
     URL -> temporary file -> decompressed -> SHA-256 -> NAME
 
 A file gets its final name after its digest is checked. Existing files with the correct digest are
-not downloaded again. Only https is used, and http to localhost. Failed requests are repeated with
-growing delays; an interrupted download starts again from the beginning.
+not downloaded again. Only https is used, and http to localhost. After a lost connection or an error
+of the server, the download starts again from the beginning, with growing delays.
 """
 
 import gzip

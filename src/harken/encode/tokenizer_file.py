@@ -90,10 +90,10 @@ def _is_template(*sequences: str) -> Check:
 def _are_special_tokens(value: Any) -> bool:
     def is_entry(name: str, fields: Any) -> bool:
         match fields:
-            case {"id": str(token_id), "ids": [*ids], "tokens": [*tokens]}:
+            case {"id": str(identifier), "ids": [*ids], "tokens": [*tokens]}:
                 lengths = 0 < len(ids) == len(tokens) <= MAX_PARTS
                 ids_and_texts = all(map(_is_id, ids)) and all(map(_is_text, tokens))
-                return token_id == name and lengths and ids_and_texts
+                return identifier == name and lengths and ids_and_texts
         return False
 
     if not isinstance(value, dict) or len(value) > MAX_PARTS:

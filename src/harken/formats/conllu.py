@@ -5,7 +5,8 @@
     2<TAB>duck<TAB>duck<TAB>VERB<TAB>…                        ("PRON", "VERB", "PUNCT"))
     3<TAB>.<TAB>.<TAB>PUNCT<TAB>…
 
-A blank line ends a sentence. The first line that does not start with `#` determines the format.
+A blank line ends a sentence. The first line with text that does not start with `#` determines the
+format.
 Multiword-token ranges (`2-3`) and empty nodes (`5.1`) are skipped. Words are unchanged, including
 spaces within them. Trees are not read.
 """

@@ -21,7 +21,7 @@ from harken.formats.split import HashSplit, split_by_hash
 from harken.formats.text import STDIN, display_path, read_lines
 from harken.formats.tsv import read_tsv_pairs
 
-MAX_HELD_OUT = 2**16  # distinct sources; a larger share is reduced
+MAX_HELD_OUT = 2**16  # distinct sources, however large the share is
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

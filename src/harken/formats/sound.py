@@ -201,7 +201,7 @@ def _open_sound(file: BinaryIO, name: str) -> Iterator[_Sound]:
         decoder = _Decoder(_unnamed(file))
     with decoder:
         if decoder.format.removesuffix("EX") != kind:  # WAVEX is an extension of WAV
-            raise _damaged(name, f"it starts as {kind} and continues as {decoder.format}")
+            raise _damaged(name, f"it starts like {kind}, but libsndfile reads {decoder.format}")
         frames = decoder.frames
         if kind == "NIST":
             count = SAMPLE_COUNT.search(start.partition(b"end_head")[0])

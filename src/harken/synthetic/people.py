@@ -192,7 +192,7 @@ def question(person: Person) -> str:
 
 
 def is_training_question(config: PeopleConfig, index: int) -> bool:
-    """Return whether the question about a person is for training, as a share `train_share` is."""
+    """Return whether the question about a person is for training (a share of `train_share` is)."""
     if not 0 <= index < config.people:
         raise IndexError(f"{config.people} people are numbered from 0, got {index}")
     count = min(max(round(config.train_share * config.people), 1), config.people - 1)

@@ -256,7 +256,7 @@ def require_equal(values: Mapping[str, str], fix: str) -> None:
 
 
 def map_batches(function: Callable[[Item], Result], batches: Iterable[Item]) -> Iterator[Result]:
-    """Apply a function to batches, each on one rank, and return all results in order."""
+    """Apply a function to batches, each on one rank; yield all results in order on every rank."""
     rank, size = world()
     if size == 1:
         yield from map(function, batches)
