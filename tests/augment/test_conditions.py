@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from harken.augment.conditions import (
-    BABBLE_SPEAKERS,
+    BABBLE_UTTERANCES,
     KINDS,
     UNCHANGED,
     Condition,
@@ -214,7 +214,7 @@ def test_babble_is_six_others_of_equal_power() -> None:
     signals = [tone(frequency) * (1 + frequency % 7) for frequency in frequencies]
     babble = added(Condition("babble", 5.0), signals, "abcdefghijk")
     for own, talkers in zip(frequencies, babble, strict=True):
-        assert len(talkers) == BABBLE_SPEAKERS
+        assert len(talkers) == BABBLE_UTTERANCES
         assert talkers <= set(frequencies) - {own}
     few = added(Condition("babble", 5.0), signals[:4], "abcd")
     assert few[0] == {300, 400, 500}

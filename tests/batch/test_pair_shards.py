@@ -45,7 +45,7 @@ def test_pairs_that_fit(
     monkeypatch.setattr(pair_shards, "BLOCK", 3)
     shards = PairShards(tmp_path, max_source, max_target)
     fitting = [(s, t) for s, t in pairs if 0 < len(s) <= max_source and len(t) < max_target]
-    assert (len(shards), shards.unfit) == (len(fitting), len(pairs) - len(fitting))
+    assert (len(shards), shards.num_unfit) == (len(fitting), len(pairs) - len(fitting))
     again = PairShards(tmp_path, 0, 0)  # the stored indices
     assert len(again) == len(fitting)
     if not fitting:

@@ -21,7 +21,7 @@ FORM = "expected the form key.key=value; write for example model.width=64"
         ("a..b=3", FORM),
         (
             "data.train.source=x",
-            "data.train is the string 't.txt', not a table; set data.train as a whole",
+            "data.train is the string 't.txt', not a table; set data.train itself",
         ),
         ("sede=1", "unknown key 'sede' at the top level; did you mean 'seed'?"),
         (
@@ -31,7 +31,7 @@ FORM = "expected the form key.key=value; write for example model.width=64"
         ("model.layers=6.0", f"model.layers: {WHOLE} the number 6.0; write model.layers=6"),
         (
             "data.words=one",
-            "data.words: expected an array, each a string, got the string 'one'; "
+            "data.words: expected an array (each item a string), got the string 'one'; "
             "write 'data.words=[\"one\"]'",
         ),
         (
@@ -65,7 +65,7 @@ NORMS = "one of 'layer', 'rms', 'none'"
         (f"model.layers = 0x{'f' * 99}", "a whole number", "a number beyond 64 bits", ""),
         ("model.bias = 1", "true or false", "the number 1", ""),
         (f'model.bias = "{"x" * 99}"', "true or false", f"the string '{'x' * 40}'…", ""),
-        ("data.words = 3", "an array, each a string", "the number 3", ""),
+        ("data.words = 3", "an array (each item a string)", "the number 3", ""),
         ("data.dev = true", "a path or a number", "true", 'write dev = "true"'),
         ("data.dev = []", "a path or a number", "an array", ""),
         ('data.test = ""', "a path", "the string ''", ""),

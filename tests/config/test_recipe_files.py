@@ -34,7 +34,8 @@ def test_folder_instead_of_a_file(tmp_path: Path) -> None:
 def test_encoding_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "r.toml"
     path.write_bytes(b"seed = 1\nname = \xe9\n")
-    assert file_error(path) == f"{path}:2: byte 8 is 0xe9 (expected UTF-8); save the file as UTF-8"
+    problem = f"{path}:2: invalid byte 0xe9, byte 8 of the line (expected UTF-8)"
+    assert file_error(path) == f"{problem}; save the file as UTF-8"
     path.write_bytes(b'\xef\xbb\xbfseed = 1\r\ndata.train = "t"\r\n')
     assert load_config(Tag, path).seed == 1
     path.write_bytes(b"seed = 1\r\n\r\nsede = 1\r\n")

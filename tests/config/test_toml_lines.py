@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.config.lines import DottedKey, lines_of
+from harken.config.lines import TreePath, lines_of
 from small_config import error_of
 
 
@@ -39,18 +39,18 @@ class Writer:
     def __init__(self, draw: Any) -> None:
         self.draw = draw
         self.text = ""
-        self.lines: dict[DottedKey, int] = {}
+        self.lines: dict[TreePath, int] = {}
         self.arrays: dict[tuple[str, ...], int] = {}
         self.keys = 0
 
     def choose(self, options: Any) -> Any:
         return self.draw(st.sampled_from(list(options)))
 
-    def mark(self, path: DottedKey) -> DottedKey:
+    def mark(self, path: TreePath) -> TreePath:
         self.lines.setdefault(path, self.text.count("\n") + 1)
         return path
 
-    def key(self, path: DottedKey) -> DottedKey:
+    def key(self, path: TreePath) -> TreePath:
         self.keys += 1
         name = self.choose(["k", "k-", "é #", "a.b = [", "it's ", 'say "k1"\t']) + str(self.keys)
         spellings = [json.dumps(name)]
@@ -62,14 +62,14 @@ class Writer:
         self.text += self.choose(spellings)
         return path
 
-    def dotted(self, path: DottedKey) -> DottedKey:
+    def dotted(self, path: TreePath) -> TreePath:
         path = self.key(path)
         for _ in range(self.choose([0, 0, 1, 2])):
             self.text += self.choose([".", " . "])
             path = self.key(path)
         return path
 
-    def value(self, path: DottedKey, depth: int, one_line: bool) -> None:
+    def value(self, path: TreePath, depth: int, one_line: bool) -> None:
         kind = self.choose(["scalar", "array", "table"] if depth else ["scalar"])
         options = [text for text in SCALARS if not ("#" in text and text.startswith("true"))]
         if kind == "scalar":
@@ -90,17 +90,17 @@ class Writer:
                 self.pair(path, depth - 1, one_line=True)
             self.text += " }"
 
-    def pair(self, path: DottedKey, depth: int = 3, one_line: bool = False) -> None:
+    def pair(self, path: TreePath, depth: int = 3, one_line: bool = False) -> None:
         path = self.dotted(path)
         self.text += self.choose(["=", " = "])
         self.value(path, depth, one_line)
 
-    def header(self) -> DottedKey:
+    def header(self) -> TreePath:
         spellings = self.choose([*self.arrays, ()])
         again = bool(spellings) and self.choose([True, False])
         double = again or self.choose([True, False])
         self.text += "[[" if double else "["
-        path: DottedKey = ()
+        path: TreePath = ()
         if spellings:
             (name,) = spellings
             path = (name,) if again else (name, self.arrays[spellings])
@@ -118,9 +118,9 @@ class Writer:
 
 
 @st.composite
-def documents(draw: st.DrawFn) -> tuple[str, dict[DottedKey, int]]:
+def documents(draw: st.DrawFn) -> tuple[str, dict[TreePath, int]]:
     writer = Writer(draw)
-    table: DottedKey = ()
+    table: TreePath = ()
     for _ in range(writer.choose(range(9))):
         if writer.choose(["pair", "pair", "header"]) == "header":
             table = writer.header()
@@ -130,7 +130,7 @@ def documents(draw: st.DrawFn) -> tuple[str, dict[DottedKey, int]]:
     return writer.text, writer.lines
 
 
-def keys_of(tree: Any, path: DottedKey = ()) -> set[DottedKey]:
+def keys_of(tree: Any, path: TreePath = ()) -> set[TreePath]:
     if isinstance(tree, dict | list):
         pairs = tree.items() if isinstance(tree, dict) else enumerate(tree)
         return {path}.union(*(keys_of(value, (*path, key)) for key, value in pairs))
@@ -138,7 +138,7 @@ def keys_of(tree: Any, path: DottedKey = ()) -> set[DottedKey]:
 
 
 @given(documents())
-def test_every_key_is_found_on_its_line(document: tuple[str, dict[DottedKey, int]]) -> None:
+def test_every_key_is_found_on_its_line(document: tuple[str, dict[TreePath, int]]) -> None:
     text, lines = document
     assert keys_of(tomllib.loads(text)) == {*lines, ()}  # the writer itself is right
     assert lines_of(text) == lines

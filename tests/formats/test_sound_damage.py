@@ -96,7 +96,7 @@ def test_lengths() -> None:
         (b"RIFF\0\0\0\0AVI LIST", "the file starts with"),
         (packed(tone(1009), kind="RF64", coding="PCM_16"), "the file starts with b'RF64"),
         (packed(tone(1009), kind="AU", coding="PCM_16"), "the file starts with"),
-        (b"ID3\3\0\0\0\0\0\x0a" + bytes(10) + packed(tone(1009)), "continues as WAV"),
+        (b"ID3\3\0\0\0\0\0\x0a" + bytes(10) + packed(tone(1009)), "libsndfile reads WAV"),
         (packed(np.zeros(0)), "no sound"),
         (packed(np.zeros((7, 33))), "expected 1 to 32 channels, got 33"),
         (packed(tone(1009), 999), "expected 1000 to 768000 Hz, got 999 Hz"),

@@ -2,8 +2,9 @@
 
     output(p) = input(c + R(angle) (p - c) / scale - shift),     c the center
 
-Shift, angle and the logarithm of scale are drawn uniformly for each image. Pixels are interpolated,
-and edge pixels are repeated outside. Images are not flipped, since captions mention left and right.
+Shift, angle and the logarithm of scale are drawn uniformly for each image. Pixels are interpolated;
+positions outside of the image have the value of the nearest edge pixel. Images are not flipped,
+since captions mention left and right.
 """
 
 from dataclasses import dataclass

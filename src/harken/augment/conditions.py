@@ -8,9 +8,9 @@
     reverb:0.4       a room with a reverberation time (RT60) of 0.4 s
     references:0.1   errors in 10 % of the words of the reference; the sound is unchanged
 
-The length does not change. A result with a peak above 1 is scaled down; a silent signal is not
-changed. The noise of utterance n depends only on the set, the seed and n. Another signal-to-noise
-ratio scales the same noise.
+The length does not change. A result with a peak above 1 is scaled down, and silence stays silence.
+The noise of utterance n depends only on the kind of the condition, the set, the seed and n: another
+signal-to-noise ratio scales the same noise.
 """
 
 from bisect import bisect_left
@@ -28,7 +28,7 @@ from harken.formats.examples import Utterance
 from harken.synthetic.draws import keyed_rng
 from harken.synthetic.recordings import Signal, limit_peak
 
-BABBLE_SPEAKERS = 6
+BABBLE_UTTERANCES = 6
 WORD_ERRORS = ("delete", "replace", "insert")
 
 
@@ -150,7 +150,7 @@ def _noise(
         return rng.standard_normal(size)
     if condition.kind == "pink":
         return pink_noise(size, rng)
-    count = BABBLE_SPEAKERS if condition.kind == "babble" else 1
+    count = BABBLE_UTTERANCES if condition.kind == "babble" else 1
     speech = list(islice(_other_speech(corpus, index, rng), count))
     if not speech:
         problem = "no other utterance has sound (expected at least one)"

@@ -7,7 +7,8 @@
 
 At least one frame and one band are not masked, and padding is never changed. The equalizer draws
 z_n ~ N(0, 1) per utterance and simulates the frequency response of another microphone or voice:
-n = 0 changes the level, n = 1 the spectral tilt. Features normalized by their mean do not need it.
+n = 0 changes the level, n = 1 the spectral tilt. The equalizer is not needed if each band is
+normalized to mean 0, which removes the frequency response.
 """
 
 from dataclasses import dataclass

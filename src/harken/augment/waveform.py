@@ -15,11 +15,11 @@ from jaxtyping import Bool
 from harken.synthetic.recordings import Signal
 
 _FRAME = 0.02  # seconds
-_MIN_POWER = 1e-3  # -30 dB: of an active frame (the loudest has 1), and of noise in `noise_gain`
+_MIN_POWER = 1e-3  # -30 dB relative to the loudest frame, or to noise of unit power
 
 
 def active_samples(signal: Signal, rate: int) -> Bool[np.ndarray, "_samples"]:
-    """Return the mask of the samples over which power is measured (see above)."""
+    """Return the mask of the samples over which power is measured, those of active frames."""
     size = max(round(_FRAME * rate), 1)
     starts = np.arange(0, len(signal), size)
     lengths = np.diff(np.append(starts, len(signal)))
@@ -34,8 +34,9 @@ def _power(signal: Signal, mask: Bool[np.ndarray, "_samples"]) -> float:
 def noise_gain(snr: float, signal: Signal, noise: Signal, rate: int) -> float:
     """Return the gain of noise that results in a signal-to-noise ratio of `snr` decibels.
 
-    The noise has unit power as a whole. If its power over active samples is below -30 dB, because
-    the noise pauses there, the gain is that for -30 dB.
+    If the power of the noise over active samples is below 0.001, because the noise pauses there,
+    the gain is that for a power of 0.001. White and pink noise have unit power, as has each
+    utterance in babble.
     """
     mask = active_samples(signal, rate)
     noise_power = max(_power(noise, mask), _MIN_POWER)

@@ -48,7 +48,7 @@ class BucketSampler:
         return self._plan[step - self._first_steps[block]]
 
     def epoch(self, step: int) -> float:
-        """Return the number of epochs before this step; blocks of an epoch count equally."""
+        """Return the fractional number of epochs before this step, if blocks are equally long."""
         self.batch(step)
         part = (step - self._first_steps[self._planned]) / len(self._plan)
         return (self._planned + part) / self._blocks

@@ -36,7 +36,7 @@ class ClozeBatch(NamedTuple):
 
 
 class ClozeQueries(NamedTuple):
-    """Rows, and a flag for each of their words: whether it is blanked."""
+    """Rows of words, and for each word whether it is blanked."""
 
     rows: Ragged
     blanked: Flags

@@ -1,8 +1,8 @@
 """Padded and packed batches of token sequences, and pairs of encoder inputs and texts.
 
-The last token of a sequence is only a target and the first only an input, so a sequence of n tokens
-takes n - 1 columns. A packed row holds several sequences: `documents` numbers them and `positions`
-starts at 0 in each, so that attention can be restricted to one sequence.
+In next-token prediction, the first token of a sequence is only an input and the last only a target,
+so n tokens take n - 1 columns. A packed row holds several sequences: `documents` numbers them and
+`positions` starts at 0 in each, so that attention can be restricted to one sequence.
 """
 
 from typing import NamedTuple, TypeVar
@@ -90,7 +90,7 @@ def next_token_batch(sequences: Ragged, first_targets: IntArray, padding_value: 
 
 
 def pack_rows(lengths: IntArray, capacity: int) -> tuple[IntArray, IntArray]:
-    """Return row and offset of each sequence (best fit, the longest sequences first)."""
+    """Return row and offset of each sequence (best-fit decreasing)."""
     rows, offsets = np.zeros((2, len(lengths)), dtype=np.int64)
     free: list[int] = []  # number of free columns of each row
     for sequence in np.argsort(-lengths, kind="stable"):

@@ -15,7 +15,7 @@ NUMBER_TYPE = np.dtype(np.int64)
 
 
 class PairShards:
-    """The pairs that fit a model: at most `max_source` and less than `max_target` tokens.
+    """The pairs that fit a model: 1 to `max_source` source and under `max_target` target tokens.
 
     Their document numbers are in `fitting.bin`, which is written if it does not exist. The length
     of a pair, `pairs[indices]`, is that of the longer side, with the end token of the target.
@@ -36,7 +36,7 @@ class PairShards:
         return longest
 
     @property
-    def unfit(self) -> int:
+    def num_unfit(self) -> int:
         """The number of pairs that do not fit."""
         return len(self._source) - len(self)
 

@@ -25,7 +25,7 @@ class SpecialTokens(NamedTuple):
 
 
 class PromptedSequences(NamedTuple):
-    """Sequences, and the index in each from which on its tokens are targets."""
+    """Sequences, and the index of the first target in each; the tokens before it are a prompt."""
 
     sequences: Ragged
     first_targets: IntArray
@@ -47,7 +47,7 @@ class RowLengths:
 
     def __getitem__(self, texts: IntArray) -> IntArray:
         lengths = self.views.view_lengths(self.shards.spans(texts)[1])
-        # The last token of a row is only a target.
+        # `max_length` columns hold one token more, since the last token is only a target.
         return np.asarray(np.minimum(lengths, self.max_length) + 1)
 
 

@@ -8,7 +8,7 @@ Tokens are appended in batches, so an interrupted write continues after the last
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ def write_shards(
     """Write documents of tokens in constant memory, unless the folder is complete.
 
     `batches(count)` yields the documents after the first `count`, several at a time. A batch is on
-    the disk before the next one is requested, so a process that was killed loses one batch.
+    the disk before the next one is requested, so a process that is killed loses at most one batch.
     """
     if exists(folder / HEADER):
         return
@@ -98,24 +98,24 @@ def _header(documents: int, fields: Mapping[str, object]) -> str:
 
 
 class Shards:
-    """Documents by index."""
+    """Documents by index; a row is a token or a frame."""
 
-    def __init__(self, folder: Path, row: str) -> None:
+    def __init__(self, folder: Path, kind: Literal["token", "frame"]) -> None:
         try:
             self.header: dict[str, Any] = read_json(
                 folder / HEADER, "the header of shards", max_bytes=MAX_HEADER
             )
             count, width = self.header["documents"], self.header.get("features", 1)
-            self.numbers = map_numbers(folder / f"{row}s.bin", np.dtype(self.header["type"]))
+            self.numbers = map_numbers(folder / f"{kind}s.bin", np.dtype(self.header["type"]))
             self._ends = map_numbers(folder / ENDS, np.dtype(np.int64))
             # A truncated file can still be mapped.
             if len(self._ends) != count:
                 raise ValueError(f"{ENDS} does not have {count} documents")
             if len(self.numbers) != width * (self._ends[-1] if count else 0):
-                raise ValueError(f"{row}s.bin does not end with its last document")
+                raise ValueError(f"{kind}s.bin does not end with its last document")
         except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Failure(
-                f"{folder}: the {row} shards cannot be read ({error})",
+                f"{folder}: the {kind} shards cannot be read ({error})",
                 fix="delete the folder and resume the run, which encodes the data again",
             ) from None
 

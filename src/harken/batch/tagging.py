@@ -122,7 +122,7 @@ def unk_dropout(
 ) -> TaggedBatch:
     """Replace a word with count c by `unknown` with probability strength / (strength + c).
 
-    Spellings do not change. This trains the embedding of words that do not occur in training.
+    Spellings do not change. This trains the embedding of the unknown word.
     """
     words = batch.words.numpy()
     drawn = generator.random(words.shape) * (strength + counts[words])

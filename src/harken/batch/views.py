@@ -25,7 +25,7 @@ from harken.batch.padding import TokenBatch
 from harken.batch.ragged import IntArray, Ragged, concat_ragged, ragged_indices, ragged_slices
 from harken.config import bounded
 
-SPAN_MASKS = 2  # masks that span corruption adds to a document
+SPAN_MASKS = 2  # <mask> tokens that span corruption adds to a document
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -44,7 +44,7 @@ class RandomWindows:
         starts = np.empty_like(indices)
         firsts = np.unique(epochs, return_index=True)[1].tolist()
         for first, end in pairwise([*firsts, len(epochs)]):
-            offset, order = _shuffled(self._seed, int(epochs[first]), self._count, self._slack)
+            offset, order = _plan_epoch(self._seed, int(epochs[first]), self._count, self._slack)
             starts[first:end] = offset + order.take(indices[first:end]) * self._length
         lengths = np.full(self._rows, self._length + 1)
         sequences = ragged_slices(self._stream, starts, lengths)
@@ -52,7 +52,7 @@ class RandomWindows:
 
 
 @lru_cache(maxsize=4)
-def _shuffled(seed: int, epoch: int, count: int, slack: int) -> tuple[int, Permutation]:
+def _plan_epoch(seed: int, epoch: int, count: int, slack: int) -> tuple[int, Permutation]:
     """Return the offset of the first window of an epoch and the order of its windows."""
     generator = rng(seed, epoch)
     return int(generator.integers(0, slack + 1)), Permutation(count, generator)

@@ -63,8 +63,9 @@ def loads(
 ) -> Any:
     """Load a config from TOML text. `name` appears in errors; paths are relative to `base`.
 
-    A table with a default starts from that default, so writing a key changes only that key. If the
-    table changes its `kind`, it starts from the defaults of the new kind.
+    A table with a default starts from that default: a key in the file changes this key and resets
+    the keys that it excludes (see `bounded`). If the table changes its `kind`, it starts from the
+    defaults of the new kind.
     """
     types = types_of(config_type)
     source = parse(text, name=name, base=base, types=types, overrides=overrides)

@@ -5,7 +5,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
-from harken.config.lines import DottedKey
+from harken.config.lines import TreePath
 from harken.config.schema import (
     KeySpec,
     Types,
@@ -61,8 +61,8 @@ def _build_table(union: tuple[type, ...], tree: dict[str, Any], path: KeyPath, d
             values[name] = build(spec.types, tree[name], child, default_value)
             _check_bounds(spec, values[name], child)
         elif default_value is MISSING:
-            table_name = f"to {path.header}" if path.parts else "above the first table"
-            fix = f"add {name!r}, {describe_types(spec.types)}, {table_name}"
+            place = f"to {path.header}" if path.parts else "above the first table"
+            fix = f"add {name!r}, {describe_types(spec.types)}, {place}"
             fix = _table_fix(spec.types, child) or fix
             raise path.error(f"missing required key {name!r} {path.table_phrase}", fix)
         else:
@@ -184,7 +184,7 @@ def _table_fix(types: Types, path: KeyPath) -> str:
     return f"write {header}" + (f" and below it {_quoted_list(keys)}" if keys else "")
 
 
-def _tables(types: Types, tree: Any, path: DottedKey = ()) -> Iterator[tuple[DottedKey, type]]:
+def _tables(types: Types, tree: Any, path: TreePath = ()) -> Iterator[tuple[TreePath, type]]:
     """Yield the path and class of every table that the document may have, given its tags."""
     union = config_types(types)
     tree = tree if isinstance(tree, dict) else {}

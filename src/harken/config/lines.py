@@ -7,7 +7,7 @@ values end.
 import re
 import tomllib
 
-DottedKey = tuple[str | int, ...]  # path in the parsed tree: keys and array indices
+TreePath = tuple[str | int, ...]  # keys and array indices from the root of the document to a value
 
 _BLANK = re.compile(r"(?:\s|#[^\n]*)*")
 _KEY = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|[\w\-. \t])+""", re.ASCII)
@@ -19,10 +19,10 @@ _SCALAR = re.compile(
 )
 
 
-def lines_of(text: str) -> dict[DottedKey, int]:
+def lines_of(text: str) -> dict[TreePath, int]:
     """Return the line (from 1) of every key, table and array item of a valid TOML text."""
     scanner = _Scanner(text)
-    table: DottedKey = ()
+    table: TreePath = ()
     while character := scanner.peek():
         if character == "[":
             table = scanner.read_header()
@@ -44,8 +44,8 @@ def key_parts(dotted: str) -> list[str]:
 class _Scanner:
     def __init__(self, text: str) -> None:
         self.text, self.position = text, 0
-        self.lines: dict[DottedKey, int] = {}
-        self.last_index: dict[DottedKey, int] = {}  # of each [[array]]
+        self.lines: dict[TreePath, int] = {}
+        self.last_index: dict[TreePath, int] = {}  # of the latest table of each [[array]]
 
     @property
     def line(self) -> int:
@@ -63,7 +63,7 @@ class _Scanner:
         self.consume(_BLANK)
         return self.text[self.position : self.position + 1]
 
-    def read_header(self) -> DottedKey:
+    def read_header(self) -> TreePath:
         line = self.line
         brackets = 2 if self.text.startswith("[[", self.position) else 1
         self.position += brackets
@@ -75,7 +75,7 @@ class _Scanner:
         self.lines[path] = line  # the line of [a] replaces that of an earlier [a.b]
         return path
 
-    def read_key(self, path: DottedKey) -> DottedKey:
+    def read_key(self, path: TreePath) -> TreePath:
         line = self.line
         for part in key_parts(self.consume(_KEY)):
             if path in self.last_index:
@@ -84,12 +84,12 @@ class _Scanner:
             self.lines.setdefault(path, line)
         return path
 
-    def read_pair(self, table: DottedKey) -> None:
+    def read_pair(self, table: TreePath) -> None:
         path = self.read_key(table)
         self.position += len("=")
         self.read_value(path)
 
-    def read_value(self, path: DottedKey) -> None:
+    def read_value(self, path: TreePath) -> None:
         opening = self.peek()
         if opening not in "[{":
             self.consume(_SCALAR)

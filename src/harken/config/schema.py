@@ -179,7 +179,7 @@ def describe_types(types: Types) -> str:
     if inner := item_types(types):
         is_table = bool(config_types(inner))
         words.append(
-            "an array of tables" if is_table else f"an array, each {describe_types(inner)}"
+            "an array of tables" if is_table else f"an array (each item {describe_types(inner)})"
         )
     return " or ".join([*words, "a table"] if config_types(types) else words)
 

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from harken.config.lines import DottedKey, key_parts, lines_of
+from harken.config.lines import TreePath, key_parts, lines_of
 from harken.config.schema import Types
 from harken.config.write import absolute, toml_literal
 from harken.errors import UserError
@@ -35,7 +35,7 @@ class Override:
 
     assignment: str  # as typed
     path: tuple[str, ...]
-    text: str  # of the value, as typed
+    text: str  # the value as typed, without surrounding spaces
     value: Any
 
     @property
@@ -52,10 +52,10 @@ class Source:
     base: Path  # folder of relative paths in the document
     types: Types  # config classes that the document may describe
     tree: dict[str, Any]
-    overrides: Mapping[DottedKey, Override]  # path of a value or table -> the override that set it
+    overrides: Mapping[TreePath, Override]  # path of a value or table -> the override that set it
 
     @cached_property
-    def lines(self) -> dict[DottedKey, int]:
+    def lines(self) -> dict[TreePath, int]:
         return lines_of(self.text)
 
 
@@ -64,7 +64,7 @@ class KeyPath:
     """The path of a key, whether or not the document has this key."""
 
     source: Source
-    parts: DottedKey = ()
+    parts: TreePath = ()
 
     def child(self, part: str | int) -> "KeyPath":
         return replace(self, parts=(*self.parts, part))
@@ -132,7 +132,8 @@ def read(path: Path) -> str:
         before = data[: error.start]
         line, byte = before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
         raise UserError(
-            f"{path}:{line}: byte {byte} is 0x{data[error.start]:02x} (expected UTF-8)",
+            f"{path}:{line}: invalid byte 0x{data[error.start]:02x}, byte {byte} of the line "
+            "(expected UTF-8)",
             fix="save the file as UTF-8",
         ) from error
 
@@ -140,7 +141,7 @@ def read(path: Path) -> str:
 def parse(text: str, *, name: str, base: Path, types: Types, overrides: Sequence[str]) -> Source:
     """Parse a text and apply the overrides from left to right."""
     tree = _parse_toml(text, name)
-    applied: dict[DottedKey, Override] = {}
+    applied: dict[TreePath, Override] = {}
     for assignment in overrides:
         _apply_override(_parse_override(assignment), tree, applied)
     return Source(name=name, text=text, base=base, types=types, tree=tree, overrides=applied)
@@ -223,11 +224,11 @@ def _parse_override(assignment: str) -> Override:
 
 
 def _apply_override(
-    override: Override, tree: dict[str, Any], applied: dict[DottedKey, Override]
+    override: Override, tree: dict[str, Any], applied: dict[TreePath, Override]
 ) -> None:
     """Change the tree; add the override to `applied` at each path that it sets."""
-    *above, last = override.path
-    for depth, part in enumerate(above, start=1):
+    *parents, last = override.path
+    for depth, part in enumerate(parents, start=1):
         if part not in tree:
             tree[part] = {}
             applied[override.path[:depth]] = override
@@ -236,11 +237,11 @@ def _apply_override(
             key = ".".join(override.path[:depth])
             raise UserError(
                 f"{override.where}: {key} is {describe_value(tree)}, not a table",
-                fix=f"set {key} as a whole",
+                fix=f"set {key} itself",
             )
     if last == "kind" and tree.get(last, override.value) != override.value:
         # Keys of the old kind are dropped, except those that an earlier `--set` has set.
-        depth = len(above)
+        depth = len(parents)
         inside = [path for path in applied if path[:depth] == override.path[:depth]]
         overridden = {path[depth] for path in inside if len(path) > depth}
         for key in [key for key in tree if key not in overridden]:
@@ -252,6 +253,6 @@ def _apply_override(
     applied[override.path] = override
 
 
-def _prefixes(path: DottedKey) -> Iterable[DottedKey]:
+def _prefixes(path: TreePath) -> Iterable[TreePath]:
     """Yield the path, then the paths of the tables and arrays that contain it."""
     return (path[:length] for length in range(len(path), 0, -1))

@@ -43,7 +43,8 @@ class Item:
     def max_bytes(self) -> int:
         """The limit of the download, and also of the decompressed files.
 
-        For archives, the limit is the size of the stored files plus an eighth and `EXTRA_BYTES`.
+        For a compressed download, it is the size of the stored files, an eighth more and
+        `EXTRA_BYTES`.
         """
         return self.bytes if self.packing == "none" else self.bytes + self.bytes // 8 + EXTRA_BYTES
 
@@ -74,8 +75,10 @@ def _items(url: str, files: str, packing: Packing = "none") -> tuple[Item, ...]:
 _CREATIVE_COMMONS = "https://creativecommons.org/"
 CC_BY_SA = License(name="CC BY-SA 4.0", url=f"{_CREATIVE_COMMONS}licenses/by-sa/4.0/")
 
-# URLs contain a commit if possible, because branches move. Dozens of public repositories list the
-# URL below with the same SHA-256.
+# URLs contain a commit if possible, because branches move. The comment on each corpus is the
+# independent evidence for its digests.
+
+# Dozens of public repositories list this URL with the same SHA-256.
 TINYSHAKESPEARE = Corpus(
     name="tinyshakespeare",
     title="plays of Shakespeare, 1.1 million characters (lm)",

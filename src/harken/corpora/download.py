@@ -3,8 +3,8 @@
     URL -> temporary file -> decompressed -> SHA-256 -> NAME
 
 A file gets its final name after its digest is checked. Existing files with the correct digest are
-not downloaded again. Only https is used, and http to localhost. Failed requests are repeated with
-growing delays; an interrupted download starts again from the beginning.
+not downloaded again. Only https is used, and http to localhost. After a lost connection or an error
+of the server, the download starts again from the beginning, with growing delays.
 """
 
 import gzip
@@ -59,7 +59,7 @@ class DownloadProgress(NamedTuple):
 
 
 class RetryScheduled(NamedTuple):
-    """An attempt failed for a `reason` that may pass; the next one starts in `seconds`."""
+    """An attempt failed for a temporary `reason`; the next one starts in `seconds`."""
 
     file: str
     seconds: float
@@ -133,11 +133,11 @@ def is_safe(url: str) -> bool:
     """
     try:
         split = urllib.parse.urlsplit(url)
-        plain = split.port != 0 and split.username is None and not re.search(r"[^!-~]", url)
+        is_plain = split.port != 0 and split.username is None and not re.search(r"[^!-~]", url)
     except ValueError:  # a port that is not a number, an unmatched bracket
         return False
     is_secure = split.scheme == "https" or (split.scheme == "http" and _is_local(url))
-    return plain and is_secure and bool(split.hostname)
+    return is_plain and is_secure and bool(split.hostname)
 
 
 def _is_local(url: str) -> bool:

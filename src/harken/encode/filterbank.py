@@ -151,7 +151,7 @@ class Filterbank:
         bands = [block._replace(weights=block.weights.to(signals)) for block in self._bands]
         framed = signals.unfold(1, window, self._hop)
         energies = signals.new_empty(len(signals), max(counts), config.mel_bins)
-        # All chunks use the same buffers. previous[n] is centered[n - 1], in the same memory.
+        # All chunks use the same buffers. `previous` is a view: previous[n] is centered[n - 1].
         max_frames = max(1, CHUNK * torch.get_num_threads() // fft_size)
         samples = signals.new_empty(max_frames, window + 1)
         zeros = signals.new_zeros(max_frames, fft_size)
@@ -253,7 +253,7 @@ def normalize_utterances(
     level: subtract the log of the mean energy of the utterance, and raise values more than 39 dB
         below it to this limit. This keeps the spectral envelope, which identifies short words.
     mean, mean_and_variance: each band has mean 0 (and variance 1). This removes the frequency
-        response of the microphone, but also the vowels of short utterances.
+        response of the microphone, but in short utterances also the envelope of the vowels.
     """
     if mode == "none":
         return frames

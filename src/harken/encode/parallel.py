@@ -1,7 +1,8 @@
-"""Encode pieces of a corpus with all cores, in order, and print progress to stderr.
+"""Encode pieces of a corpus with all cores, in order; `encoding_progress` shows the progress.
 
-The `tokenizers` library encodes a piece with all cores and without the interpreter lock (GIL). A
-second thread prepares and collects pieces meanwhile, so that the cores do not wait.
+The `tokenizers` library encodes a piece with all cores and without the interpreter lock (GIL). Two
+threads call it, so that the cores do not wait while Python converts the tokens of a piece. The main
+thread reads the pieces.
 """
 
 import sys
@@ -45,7 +46,7 @@ def encode_in_order(
     encoded before. The counts are for the progress lines.
     """
     begin = last = time.monotonic()
-    before = done
+    done_at_start = done
     with ThreadPoolExecutor(THREADS) as pool:
         running: deque[tuple[int, Future[Encoded]]] = deque()
 
@@ -55,7 +56,7 @@ def encode_in_order(
             result = future.result()
             done, now = done + characters, time.monotonic()
             if now - last > SECONDS_BETWEEN_LINES:
-                last, rate = now, (done - before) / (now - begin)
+                last, rate = now, (done - done_at_start) / (now - begin)
                 _print_line.get()(
                     f"encode {done / total:.0%}  {rate / 1e6:.2f} million characters/s  "
                     f"{max(total - done, 0) / rate:.0f} s left"

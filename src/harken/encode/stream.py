@@ -44,7 +44,8 @@ def split_chunks(text: str, size: int = CHUNK_SIZE) -> list[str]:
 class TextChunk(NamedTuple):
     """Text that is encoded at once, and what separates it from the text before it."""
 
-    separator: Literal["start", "space", ""]  # a text starts, a space was dropped, or nothing
+    # "start" of a text; "space", which the split dropped; "" after a cut without a space
+    separator: Literal["start", "space", ""]
     text: str
 
 
@@ -52,7 +53,7 @@ def split_blocks(blocks: Iterable[TextBlock]) -> Iterator[TextChunk]:
     """Split each text as `split_chunks` does, without holding it in memory.
 
     `MAX_CHUNK` characters without a single space are cut before their last line break, or else at
-    their end. There, a vocabulary that joins a space to the next word adds a space.
+    their end. After such a cut, a vocabulary whose tokens include the space before a word adds one.
     """
     separator: Literal["start", "space", ""] = "start"
     pending = ""
@@ -97,7 +98,7 @@ def group_pieces(texts: Iterable[Text], size: Callable[[Text], int]) -> Iterator
 
 
 class CorpusSample(list[str]):
-    """Chunks or lines that are spread evenly over the training texts, and where to read all."""
+    """An evenly spread sample of the chunks or lines of the training texts; `corpus` reads all."""
 
     def __init__(self, corpus: TextCorpus, characters: int, max_characters: int) -> None:
         super().__init__(texts_of(corpus.sample(max_characters / characters), corpus.documents))
@@ -126,7 +127,7 @@ def read_texts_whole(corpus: TextCorpus) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class StreamEncoder:
-    """Encode lines, or the chunks of one file, as a stream of tokens."""
+    """Encode lines, or the chunks of files, as a stream of tokens."""
 
     vocabulary: Vocabulary
     documents: Documents

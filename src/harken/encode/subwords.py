@@ -3,7 +3,7 @@
     characters   the 20,000 most frequent characters; others in bytes
     words        the most frequent words, each with the space before it; others in characters
     bpe          byte-level byte-pair encoding
-    unigram      byte-level unigram model; the fit of the library varies slightly between calls
+    unigram      byte-level unigram model; the library's result differs slightly between two fits
     whole_words  the most frequent words; others are <unknown>
 
 All vocabularies start with the special tokens. All except whole words add a space before a text and

@@ -2,8 +2,8 @@
 
 Some files make the `tokenizers` library panic, abort the process or allocate without bound: by a
 regular expression with catastrophic backtracking, padding to four billion tokens, or normalizers
-that each double the text. So only the components of `COMPONENTS` and `MODELS` are passed on, with
-checked fields: those of Harken's vocabularies and of BERT, GPT-2, GPT-NeoX and Llama. Regular
+that each double the text. So the library receives only the components of `COMPONENTS` and `MODELS`,
+with checked fields: those of Harken's vocabularies and of BERT, GPT-2, GPT-NeoX and Llama. Regular
 expressions must be in `PATTERNS`. Padding and truncation are dropped.
 """
 
@@ -90,10 +90,10 @@ def _is_template(*sequences: str) -> Check:
 def _are_special_tokens(value: Any) -> bool:
     def is_entry(name: str, fields: Any) -> bool:
         match fields:
-            case {"id": str(own), "ids": [*ids], "tokens": [*tokens]}:
+            case {"id": str(identifier), "ids": [*ids], "tokens": [*tokens]}:
                 lengths = 0 < len(ids) == len(tokens) <= MAX_PARTS
                 ids_and_texts = all(map(_is_id, ids)) and all(map(_is_text, tokens))
-                return own == name and lengths and ids_and_texts
+                return identifier == name and lengths and ids_and_texts
         return False
 
     if not isinstance(value, dict) or len(value) > MAX_PARTS:

@@ -50,7 +50,7 @@ class Vocabulary:
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the token ids of each text."""
         encoded: list[np.ndarray] = []
-        # In chunks, because signals are only handled between two calls of the library.
+        # In chunks, because Python handles Ctrl-C only between two calls of the library.
         for start in range(0, len(texts), CHUNK_TEXTS):
             chunk = list(texts[start : start + CHUNK_TEXTS])
             with tokenizer_errors("the text cannot be encoded"):

@@ -166,13 +166,14 @@ class WordVocabulary:
 
 def _parsed(stored: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a vocabulary; raise ValueError for wrong values."""
-    least, lower, tags = stored["least"], stored["lower"], stored["tags"]
+    min_count, lowercase, tags = stored["least"], stored["lower"], stored["tags"]
     entries = {form: WordStatistics(count, tag) for form, count, tag in stored["words"]}
-    counts = [least, *tags.values(), *(entry.occurrences for entry in entries.values())]
-    if type(lower) is not bool:
+    counts = [min_count, *tags.values(), *(entry.occurrences for entry in entries.values())]
+    if type(lowercase) is not bool:
         raise ValueError("'lower' is not true or false")
     if any(type(count) is not int or not 0 < count <= MAX_COUNT for count in counts):
         raise ValueError(f"a count is not an integer from 1 to {MAX_COUNT:,}")
     if not entries or any(entry.tag not in tags for entry in entries.values()):
         raise ValueError("no words, or a word whose tag is not in 'tags'")
-    return {"min_count": least, "lowercase": lower, "statistics": entries, "tag_counts": tags}
+    settings = {"min_count": min_count, "lowercase": lowercase}
+    return {**settings, "statistics": entries, "tag_counts": tags}

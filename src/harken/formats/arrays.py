@@ -27,15 +27,14 @@ from harken.errors import UserError
 from harken.inputs import open_input
 
 MAX_BYTES = 2**30  # of a decompressed .npz: 5,000 images of 256 x 256 x 3
-MAX_CHANNELS = 4  # of an image; a larger last axis is not the channels
+MAX_CHANNELS = 4  # of an image; with more, the channels are probably not the last axis
 MAX_HEADER = 2**16  # bytes of a .npy header (numpy writes 128), and of the end record of a .npz
 MAX_DIRECTORY = 2**20  # bytes of the central directory of a .npz, which `ZipFile` reads whole
 MAX_DEFLATE_RATIO = 1032  # maximum compression ratio of Deflate
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
-Check = Callable[
-    [tuple[int, ...], np.dtype[Any]], str | None
-]  # returns None, or a description of the expected array
+Check = Callable[[tuple[int, ...], np.dtype[Any]], str | None]
+"""Function of a shape and a dtype: None, or a description of the array that was expected."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -2,7 +2,7 @@
 
     JSON lines   {"image": "a/1.jpg", "captions": ["two ducks", "a pair of ducks"]}
                  {"index": 7, "caption": "two ducks", "boxes_xywh": [[1, 8, 28, 28], …]}
-    table        a/1.jpg<TAB>two ducks           several lines per image are allowed
+    table        a/1.jpg<TAB>two ducks           an image may have several lines
     Flickr8k     1.jpg#0<TAB>two ducks           the number counts the captions of the image
     COCO         {"images": [{"id": 3, "file_name": "1.jpg"}, …],
                   "annotations": [{"image_id": 3, "caption": "two ducks"}, …]}
@@ -35,7 +35,10 @@ SEE = "see docs/formats.md#captions"
 
 
 class LocatedCaptions(NamedTuple):
-    """The captions of an image, and where the first of them is: file:line or COCO record."""
+    """The captions of an image, and a location for errors.
+
+    The location is the line of the first caption, or the record of the image in a COCO file.
+    """
 
     where: str
     captions: list[str]

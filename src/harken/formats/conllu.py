@@ -5,7 +5,8 @@
     2<TAB>duck<TAB>duck<TAB>VERB<TAB>…                        ("PRON", "VERB", "PUNCT"))
     3<TAB>.<TAB>.<TAB>PUNCT<TAB>…
 
-A blank line ends a sentence. The first line that does not start with `#` determines the format.
+A blank line ends a sentence. The first line with text that does not start with `#` determines the
+format.
 Multiword-token ranges (`2-3`) and empty nodes (`5.1`) are skipped. Words are unchanged, including
 spaces within them. Trees are not read.
 """
@@ -33,7 +34,7 @@ Token = tuple[str, str]  # a word and its tag
 
 
 def read_conllu(path: Path, column: Column = "upos") -> list[Sentence]:
-    """Read all sentences of a file in order; `column` is ignored for two columns."""
+    """Read all sentences of a file in order; `column` applies to CoNLL-U only."""
     sentences = list(_sentences(path, column))
     if not sentences:
         message = f"{display_path(path)}: no sentences (expected at least one)"
@@ -50,14 +51,14 @@ def read_conllu(path: Path, column: Column = "upos") -> list[Sentence]:
 def _sentences(path: Path, column: Column) -> Iterator[Sentence]:
     lines = read_lines(path, keep_blank=True)
     # Words of two columns may start with `#`, so comments are skipped once the format is known.
-    head: list[Line] = []
+    start: list[Line] = []
     for line in lines:
-        head.append(line)
+        start.append(line)
         if line.text.strip() and not line.text.startswith("#"):
             break
-    has_two_columns = bool(head) and head[-1].text.count("\t") == 1
+    has_two_columns = bool(start) and start[-1].text.count("\t") == 1
     tokens = _two_columns if has_two_columns else _ten_columns
-    for is_text, block in groupby(chain(head, lines), lambda line: bool(line.text.strip())):
+    for is_text, block in groupby(chain(start, lines), lambda line: bool(line.text.strip())):
         if is_text and (pairs := list(tokens(list(block), column))):
             words, tags = zip(*pairs, strict=True)
             yield Sentence(words, tags)

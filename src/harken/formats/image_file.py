@@ -2,8 +2,9 @@
 
     format by the first bytes -> size limits -> Pillow -> white background -> Exif -> resizing
 
-The first frame of an animation is read. Transparent pixels become white, 16 bits are reduced to the
-upper 8, CMYK becomes (1 - C) (1 - K), and color profiles are ignored. An image is resized by
+Of an animation, the first frame is read. Transparent pixels become white, 16 bits per channel are
+reduced to the upper 8, CMYK becomes (1 - C) (1 - K), and color profiles are ignored. `fit`
+determines how an image is resized:
 
     pad        the whole image, as large as fits, on white
     crop       the center of the image, as much as fills the size
@@ -166,7 +167,8 @@ def _on_white(image: Image.Image, content: bytes) -> Image.Image:
 def exif_orientation(exif: bytes) -> int:
     """Return the orientation of the camera, 1 to 8; 1 is upright.
 
-    `ImageOps.exif_transpose` reads every tag, and tags in 64 KiB of Exif can take 350 MB.
+    Pillow's `ImageOps.exif_transpose` is not used, because it reads every tag, and the tags in
+    64 KiB of Exif can take 350 MB.
     """
     exif = exif.removeprefix(b"Exif\0\0")
     order = BYTE_ORDERS.get(exif[:4])

@@ -1,7 +1,9 @@
 """Images or feature maps of a dataset: files, or rows of an array.
 
-birds/1.jpg        a file, which is resized
-train.npz#7        row 7 of an array, counted from 0
+`load_image` reads one of them by its name:
+
+    birds/1.jpg        a file, which is resized
+    train.npz#7        row 7 of an array, counted from 0
 """
 
 import re

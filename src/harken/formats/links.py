@@ -16,8 +16,7 @@ from harken.errors import UserError
 from harken.formats.examples import Pair
 from harken.formats.text import Line, read_lines
 
-Link = tuple[int, int]
-"""(word of the source, word of the target), from 0."""
+Link = tuple[int, int]  # (word of the source, word of the target), counted from 0
 Side = Literal["source", "target"]
 
 _LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")

@@ -85,8 +85,8 @@ def write_manifest(utterances: Sequence[Utterance], path: Path) -> None:
 def word_suffixes(utterance: Utterance) -> Iterator[Utterance]:
     """Yield the suffixes of an utterance: "no yes no", "yes no", "no".
 
-    With them, a model does not learn that all sentences begin with the same words. An utterance
-    without word times is only yielded as a whole.
+    Training on suffixes prevents a model from learning that all sentences begin with the same
+    words. An utterance without word times is only yielded as a whole.
     """
     texts = utterance.text.split()
     yield utterance
@@ -106,7 +106,7 @@ def word_suffixes(utterance: Utterance) -> Iterator[Utterance]:
 def with_word_times(
     utterances: Sequence[Utterance], predicted: Sequence[Sequence[SpokenWord]]
 ) -> list[Utterance]:
-    """Add predicted word times to each utterance that has none and whose text was predicted."""
+    """Add predicted word times to each utterance without times whose words equal the predicted."""
     return [
         replace(utterance, words=tuple(words))
         if not utterance.words and [word.word for word in words] == utterance.text.split()

@@ -5,7 +5,7 @@
     train.jsonl          {"source": "a duck swims", "target": "eine Ente schwimmt"}
     train.parquet        a row with these columns
 
-Pairs with a blank side are skipped, unless `keep_blank` keeps a pair per line for evaluation.
+Pairs with a blank side are skipped; with `keep_blank`, as in evaluation, every line is a pair.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from harken.formats.split import HashSplit, split_by_hash
 from harken.formats.text import STDIN, display_path, read_lines
 from harken.formats.tsv import read_tsv_pairs
 
-MAX_HELD_OUT = 2**16  # distinct sources; a larger share is reduced
+MAX_HELD_OUT = 2**16  # distinct sources, however large the share is
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +107,7 @@ class PairCorpus:
 
 
 class PairSample(list[Pair]):
-    """Pairs that are spread evenly over the training pairs, and where to read all."""
+    """An evenly spread sample of the training pairs; `corpus` reads all of them."""
 
     def __init__(self, corpus: PairCorpus, max_characters: int) -> None:
         size = corpus.size()
@@ -119,7 +119,7 @@ class PairSample(list[Pair]):
 def find_pairs(
     files: ParallelFiles | Files, columns: tuple[str, str] = ("source", "target")
 ) -> PairCorpus:
-    """Return the pairs of two texts, or of files with both sides."""
+    """Return the corpus of two texts, or of files with both sides; its texts are not read yet."""
     if not isinstance(files, ParallelFiles):
         return PairCorpus(files=find_files(files), columns=columns)
     if files.source == files.target == STDIN:
@@ -133,7 +133,10 @@ def find_pairs(
 
 
 def hold_out_pairs(corpus: PairCorpus, share: float, seed: int) -> tuple[PairCorpus, list[Pair]]:
-    """Return the training pairs, to be read, and the held-out pairs, split by source."""
+    """Return the corpus of the training pairs and the list of held-out pairs.
+
+    `share` is the share of distinct sources that is held out, so equal sources are not separated.
+    """
     sources = (pair.source for pair in corpus.pairs())
     split = split_by_hash(sources, share, seed, MAX_HELD_OUT)
     held_out = [pair for pair in corpus.pairs() if split.holds_out(pair.source)]

@@ -24,11 +24,11 @@ class QuestionTemplate:
     after: tuple[str, ...] = ()
 
     def name(self, question: str) -> str:
-        """Return the name in a question; the whole question if it does not fit."""
+        """Return the name in a question; the whole question if it does not match the template."""
         words = tuple(question.split())
         start, end = len(self.before), len(words) - len(self.after)
-        fits = start < end and words[:start] == self.before and words[end:] == self.after
-        return " ".join(words[start:end] if fits else words)
+        matches = start < end and words[:start] == self.before and words[end:] == self.after
+        return " ".join(words[start:end] if matches else words)
 
     def ask(self, name: str) -> str:
         """Return the question about a name."""

@@ -43,7 +43,7 @@ BLOCK = 2**16  # frames
 ROUNDING = 0.01  # seconds: the end of a segment may be rounded up to hundredths
 SAMPLE_COUNT = re.compile(rb"^sample_count -i ([0-9]{1,15})\s*$", re.MULTILINE)
 MAX_CHUNKS = 1000
-UNKNOWN_LENGTHS = (0xFFFFFFFF, 0x80000000, 0x7FFFF000)  # of piped WAV files, minus up to 255
+UNKNOWN_LENGTHS = (0xFFFFFFFF, 0x80000000, 0x7FFFF000)  # in WAV from a pipe, less up to 255 bytes
 W64_MAGIC = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
 OGG_PAGE = struct.Struct("<4sBBqIIIB")  # OggS, version, flags, time, stream, number, CRC, segments
 MAX_PAGE = 27 + 255 + 255 * 255
@@ -125,8 +125,8 @@ def segment_name(utterance: Utterance) -> str:
     """Return the name of an utterance for `load_signal`, such as `talk.wav#t=1.5,3`."""
     if utterance.start == 0.0 and utterance.end is None:
         return str(utterance.audio)
-    until = "" if utterance.end is None else f",{utterance.end!r}"
-    return f"{utterance.audio}#t={utterance.start!r}{until}"
+    end = "" if utterance.end is None else f",{utterance.end!r}"
+    return f"{utterance.audio}#t={utterance.start!r}{end}"
 
 
 def load_signal(name: str, rate: int, max_seconds: float) -> Signal:
@@ -201,7 +201,7 @@ def _open_sound(file: BinaryIO, name: str) -> Iterator[_Sound]:
         decoder = _Decoder(_unnamed(file))
     with decoder:
         if decoder.format.removesuffix("EX") != kind:  # WAVEX is an extension of WAV
-            raise _damaged(name, f"it starts as {kind} and continues as {decoder.format}")
+            raise _damaged(name, f"it starts like {kind}, but libsndfile reads {decoder.format}")
         frames = decoder.frames
         if kind == "NIST":
             count = SAMPLE_COUNT.search(start.partition(b"end_head")[0])
@@ -275,7 +275,7 @@ def _check_data_chunk(file: BinaryIO, size: int, kind: str, name: str) -> None:
     else:
         raise _damaged(name, f"more than {MAX_CHUNKS} chunks")
     actual = size - position
-    is_unknown = kind == "WAV" and any(0 <= mark - length < 256 for mark in UNKNOWN_LENGTHS)
+    is_unknown = kind == "WAV" and any(0 <= value - length < 256 for value in UNKNOWN_LENGTHS)
     if length == 0 and actual:
         message = f"{name}: interrupted recording (expected length {actual:,} in the header, got 0)"
         raise UserError(message, fix="record it again, or repair it with `ffmpeg -i OLD NEW.wav`")

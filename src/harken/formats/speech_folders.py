@@ -206,8 +206,9 @@ def utterances_from_names(
     """Read one utterance per audio file from its name, in the order of names.
 
     A field of the pattern matches at least one character except `/`; fields other than `text` and
-    `speaker` are ignored. `split` separates the words of a text, and `words` maps them to spoken
-    words: with `_` and {"1": "yes", "0": "no"}, the text of 1_0_1.wav is "yes no yes".
+    `speaker` are ignored. `split` separates the words in the text of a name, and `words` maps each
+    of them to the word that is spoken: with `_` and {"1": "yes", "0": "no"}, the text of 1_0_1.wav
+    is "yes no yes".
     """
     fields, literals = FIELD.findall(pattern), FIELD.split(pattern)[::2]
     _check_pattern(pattern, fields, literals)
@@ -220,7 +221,7 @@ def utterances_from_names(
             f"{folder}: no audio file at {wildcard} (expected some that match {pattern!r})",
             fix=f"name subfolders in the pattern, too; suffixes are {' '.join(SOUND_SUFFIXES)}",
         )
-    # A match is unique if lazy and greedy fields agree.
+    # If lazy and greedy fields match the same text, no other match exists.
     escaped = [re.escape(literal) for literal in literals]
     lazy, greedy = (re.compile(field.join(escaped)) for field in ("([^/]+?)", "([^/]+)"))
     matches, unmatched, ambiguous = [], [], []

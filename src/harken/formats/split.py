@@ -21,11 +21,11 @@ class HashSplit(NamedTuple):
     """Holds out the examples whose key has a small hash."""
 
     seed: int
-    largest: int  # hash that is held out
+    max_hash: int  # largest hash that is held out
 
     def holds_out(self, key: str) -> bool:
         """Return whether examples with this key are held out."""
-        return _key_hash(self.seed, key) <= self.largest
+        return _key_hash(self.seed, key) <= self.max_hash
 
 
 def hold_out(
@@ -47,10 +47,10 @@ def hold_out(
 def split_by_hash(
     keys: Iterable[str], share: float, seed: int, max_count: int | None = None
 ) -> HashSplit:
-    """Return how to hold out a share of the distinct keys.
+    """Return the split that holds out a share of the distinct keys.
 
-    With `max_count`, at most so many keys are held out, and memory is constant: of `MAX_RANKED` or
-    more keys, those are held out whose hash is in the lowest `share` of all possible hashes.
+    With `max_count`, at most `max_count` keys are held out, and memory is constant: of `MAX_RANKED`
+    or more keys, those are held out whose hash is in the lowest `share` of all possible hashes.
     """
     max_ranked, block_size = (None, None) if max_count is None else (MAX_RANKED, BLOCK)
     hashes, ranked = (_key_hash(seed, key) for key in keys), np.zeros(0, dtype=np.uint64)

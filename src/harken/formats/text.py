@@ -1,7 +1,8 @@
 """Read UTF-8 text files, plain or compressed (gz, zst), as a whole or line by line.
 
-Invalid UTF-8 is an error with its line. CRLF is read as LF and a byte order mark is removed; no
-other normalization is applied. The path `-` is stdin. Compression is detected by the first bytes.
+Invalid UTF-8 raises an error that names the line. CRLF is read as LF and a byte order mark is
+removed; the text is not normalized otherwise. The path `-` is stdin. Compression is detected by the
+first bytes.
 """
 
 import codecs
@@ -164,7 +165,7 @@ GZIP = _Compression(".gz", b"\x1f\x8b", partial(zlib.decompressobj, 16 + zlib.MA
 ZSTD = _Compression(
     ".zst", b"\x28\xb5\x2f\xfd", lambda: zstandard.ZstdDecompressor().decompressobj()
 )
-# `pzstd` writes a skippable frame first.
+# The third entry is the skippable frame with which files of `pzstd` begin.
 COMPRESSIONS = (GZIP, ZSTD, ZSTD._replace(magic=b"\x50\x2a\x4d\x18"))
 
 

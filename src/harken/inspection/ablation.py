@@ -114,10 +114,10 @@ def with_outputs(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[No
     `scaled_dot_product_attention`.
     """
     attention_changes: dict[str, Change] = {}
-    ran: dict[str, None] = {}
+    called: dict[str, None] = {}  # paths of the modules that called attention, in order
 
     def handle(call: AttentionCall, output: Tensor) -> Tensor:
-        ran[call.name] = None
+        called[call.name] = None
         change = attention_changes.get(call.name)
         return output if change is None else change(output)
 
@@ -145,9 +145,10 @@ def with_outputs(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[No
             calls = on_attention_calls(model, handle, names=attention_changes, replaces=True)
             cleanup.enter_context(calls)
         yield
-    if not has_multihead(model) and ran and (missing := attention_changes.keys() - ran):
+    if not has_multihead(model) and called and (missing := attention_changes.keys() - called):
+        expected = ", ".join(called)
         raise UserError(
-            f"{min(missing)!r}: no attention ran in this module (expected one of {', '.join(ran)})",
+            f"{min(missing)!r}: no attention ran in this module (expected one of {expected})",
             fix="pass the path of one of these",
         )
 

@@ -65,11 +65,11 @@ def record_activations(
         first_input, first_output = first_tensor((*args, *keywords.values())), first_tensor(output)
         if first_output is None:
             return
-        detached = None if first_input is None else first_input.detach()
-        activation = ActivationRecord(name, detached, first_output.detach())
+        input_tensor = None if first_input is None else first_input.detach()
+        activation = ActivationRecord(name, input_tensor, first_output.detach())
         if any(fnmatchcase(name, pattern) for pattern in patterns):
             outputs.append(activation)
-        if name in layers and detached is not None and detached.shape == first_output.shape:
+        if name in layers and input_tensor is not None and input_tensor.shape == first_output.shape:
             layer_outputs.append(activation)
 
     with ExitStack() as cleanup:

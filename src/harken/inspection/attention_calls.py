@@ -1,9 +1,9 @@
 """Intercept the attention calls of a model.
 
 In a model with `MultiHead` layers, the `with` block replaces the kernels of the named layers. In
-other models, every call of `scaled_dot_product_attention` in a `forward` is intercepted: by Hugging
-Face models with `attn_implementation="sdpa"` (the default), `nn.MultiheadAttention`,
-`nn.TransformerEncoderLayer`, or directly. The name of such a call is the path of the innermost
+other models, it intercepts every call of `scaled_dot_product_attention` in a `forward`, such as
+those of `nn.MultiheadAttention`, `nn.TransformerEncoderLayer` and Hugging Face models with
+`attn_implementation="sdpa"` (the default). The name of such a call is the path of the innermost
 running module, such as `transformer.h.0.attn`.
 
 The fused inference kernel of `nn.MultiheadAttention` is disabled inside the block, so outputs may
@@ -56,10 +56,11 @@ def has_multihead(model: nn.Module) -> bool:
 def on_attention_calls(
     model: nn.Module, handle: Handler, *, names: Collection[str] = (), replaces: bool = False
 ) -> Iterator[None]:
-    """Pass the outputs of attention calls to `handle`, which may change them only if `replaces`.
+    """Pass the outputs of attention calls to `handle`, and use the outputs that it returns.
 
     The calls are those of the named `MultiHead` layers. In a model without `MultiHead`, they are
-    all calls of PyTorch's function; if the model runs without such a call, raises `UserError`.
+    all calls of PyTorch's function; if the model runs without such a call, raises `UserError`. In
+    such a model, `handle` may change outputs only with `replaces=True`.
     """
     if not has_multihead(model):
         with _on_sdpa(model, handle, replaces):

@@ -5,9 +5,9 @@
 
 W_QK and W_OV are kept as their factors L and R, each of shape (heads k, head width, model width J).
 The offsets are the biases of the projections: l = scale b_Q, and r = b_K or b_V. The bias of W_O
-belongs to no head. Terms that depend on positions are left out: with rotary positions, W_QK gives
-the score of a query and a key at the same position. Scores without a product of query and key
-(additive, synthesizer) have no W_QK.
+belongs to no head. Terms that depend on positions are left out; with rotary positions, W_QK is that
+of a query and a key at the same position. Scores without a product of query and key (additive,
+synthesizer) have no W_QK.
 """
 
 import torch

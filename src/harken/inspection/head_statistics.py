@@ -104,7 +104,7 @@ def head_statistics(
 
 
 def mean_entropy(weights: Float[Tensor, "B k T S"]) -> RunningMean:
-    """Return the entropy only, for cross-attention, where offsets are not defined."""
+    """Return the mean entropy alone, for cross-attention, where offsets are not defined."""
     entropy = torch.special.entr(weights).sum(dim=-1)
     return _running_mean(entropy, weights.sum(dim=(1, 3)) > 0)
 

@@ -56,12 +56,13 @@ class HeadSummary:
     score: str | None = None
     exact: bool | None = None  # whether the analysis of parameters is exact (first layer only)
     weights_offset: int | None = None  # number of tokens back with the highest score
-    prefers: bool | None = None  # whether the score depends on the offset at all
+    prefers: bool | None = None  # whether the score varies by more than a nat over the offsets
     weights_band: int | None = None  # number of offsets around `weights_offset` within one nat
     weights_share: float | None = None  # largest value of `expected_offsets`
-    position: float | None = None  # share of the variance of the score due to positions alone,
-    mixed: float | None = None  # to positions and the query token together,
-    content: float | None = None  # and to the key token
+    # Shares of the variance of the score; see `offset_preferences.py`.
+    position: float | None = None  # due to positions alone
+    mixed: float | None = None  # due to positions and the query token together
+    content: float | None = None  # due to the key token
     query_key_rank: float | None = None
     output_value_rank: float | None = None
     copying: float | None = None  # of W_OV: 1 copies the input, -1 negates it
@@ -89,7 +90,7 @@ class HeadSummary:
         return HeadRef(self.module, self.head).label
 
     def to_json(self) -> dict[str, Any]:
-        """Return the defined values; a mean over no queries is null."""
+        """Return the defined values; means over no queries, and an unknown `exact`, are null."""
         omitted = ("module", "head", "measured_offsets", "expected_offsets")
         names = [field.name for field in fields(self) if field.name not in omitted]
         values = {JSON_NAMES.get(name, name): getattr(self, name) for name in names}

@@ -12,8 +12,9 @@ without an embedding (speech). The variance of s over the keys of a query is the
                 query token and the positions together
     content     variance of s over the key tokens at a position
 
-These values are exact in the first layer. In later layers they cover the direct path of tokens,
-from the embedding through the norms, without the outputs of earlier layers.
+All values are means over random tokens. In the first layer, the scores of these tokens are exact.
+In later layers they cover the direct path of tokens, from the embedding through the norms, without
+the outputs of earlier layers.
 """
 
 from dataclasses import dataclass
@@ -59,11 +60,11 @@ class OffsetPreferences:
     position: Float[Tensor, "k"]  # shares of the variance of the score
     mixed: Float[Tensor, "k"]
     content: Float[Tensor, "k"]
-    exact: bool  # true in the first layer
+    exact: bool  # whether the scores are exact, as in the first layer
 
     @property
     def has_preference(self) -> Bool[Tensor, "k"]:
-        """Whether any offset is outside the band, so that the profile depends on the offset."""
+        """Whether an offset is outside the band: the profile varies by more than `DROP`."""
         return self.band < len(self.offsets)
 
 
@@ -170,8 +171,8 @@ def _choose_queries(
 ) -> tuple[Int[Tensor, "queries"], Int[Tensor, "offsets"]]:
     """Return the queries, and the offsets at which every query has a key.
 
-    At least a third of the positions are queries, half for causal masks. The first position is not
-    used as a key.
+    About a third of the positions are queries, for causal masks about half. The first position is
+    not used as a key.
     """
     if path.mask_kind == "bidirectional":
         max_offset = (length - 1) // 3

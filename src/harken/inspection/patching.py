@@ -31,8 +31,8 @@ Metric = Callable[[Tensor], Tensor]
 class PatchingResult:
     """The metric of both inputs, and the share of their difference that each part restores."""
 
-    metric: str
-    clean: float
+    metric: str  # name of the metric
+    clean: float  # its value on the clean input
     corrupted: float
     parts: Sequence[OutputPart]
     shares: Float[Tensor, "parts"]

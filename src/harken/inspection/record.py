@@ -4,12 +4,12 @@
         model(tokens)
     records[0].weights     # B k T S of the first attention call
 
-The outputs of the model do not change, also with dropout: the kernel of each attention layer runs
+The outputs of the model do not change, even with dropout: the kernel of each attention layer runs
 as before, and the weights before dropout are computed in addition, without gradient. In a model
-with `MultiHead` layers, these are recorded, and layers that are not selected have no overhead; in
-other models, calls of PyTorch's `scaled_dot_product_attention` (`attention_calls.py`). In addition
-to the weights, a call needs memory for at most eight blocks of `BLOCK` scores and for the keys of
-the selected heads (`benchmarks/recording.py`).
+with `MultiHead` layers, the selected layers are recorded, and the others have no overhead. In other
+models, calls of PyTorch's `scaled_dot_product_attention` are recorded (`attention_calls.py`). In
+addition to the weights, a call needs memory for at most eight blocks of `BLOCK` scores and for the
+keys of the selected heads (`benchmarks/recording.py`).
 
 `search_attention.py` records the hypotheses of a search, `store.py` records to disk.
 """

@@ -142,7 +142,7 @@ class HeadPattern(NamedTuple):
         return ".".join(part for part in (self.kind, layer, head) if part)
 
     def matches(self, module: str, head: int | None = None) -> bool:
-        """Whether a head matches; without `head`, whether the kind and the layer match."""
+        """Whether a head matches; if `head` is None, whether its attention layer matches."""
         return (
             self.kind in (None, attention_kind(module))
             and self.layer in (None, layer_of(module))

@@ -5,7 +5,7 @@
 The weights of a token are those of the step that predicted it, whose query is the previous token.
 A hypothesis that reached the maximum length has no weights for `end`.
 
-    cross-attention                      k T M    over the hypothesis's own source
+    cross-attention                      k T M    over the source of the hypothesis
     self-attention of a decoder          k T T    lower triangular
     self-attention of a language model   k T S    over the prompt, then lower triangular
 
@@ -73,7 +73,7 @@ def search_with_attention(
     beam = None if search.temperature is not None else max(search.beam, nbest)
     recorder = RecordingStepper(stepper, model, end=end, beam=beam, selection=selection)
     limits = {"end": end, "max_tokens": max_tokens, "nbest": nbest}
-    beams = generate(recorder, prompts, present, search=search, sample_keys=sample_keys, **limits)
+    results = generate(recorder, prompts, present, search=search, sample_keys=sample_keys, **limits)
     return [
         [
             AttendedHypothesis(
@@ -81,9 +81,9 @@ def search_with_attention(
                 hypothesis.log_probability,
                 recorder.attention(prompt, hypothesis.tokens),
             )
-            for hypothesis in beam
+            for hypothesis in hypotheses
         ]
-        for prompt, beam in enumerate(beams)
+        for prompt, hypotheses in enumerate(results)
     ]
 
 

@@ -36,7 +36,7 @@ class AblationStudy:
     """The metric of the whole model and without each part, largest loss of quality first."""
 
     n: int  # number of examples
-    metric: str  # its name
+    metric: str  # name of the metric
     whole: Estimate
     parts: Sequence[AblatedPart]
 
@@ -52,7 +52,7 @@ def ablation_study(
         None
     ),
 ) -> AblationStudy:
-    """Evaluate the model, and again without each part of a kind in turn.
+    """Evaluate the model as a whole, then once without each part of the kind.
 
     `on_part` is called after each part with its number from 1, the number of parts, the name of the
     metric and the result.

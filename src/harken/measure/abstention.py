@@ -28,8 +28,8 @@ from harken.measure.quantiles import upper_bound
 from harken.measure.scored_answers import ScoredAnswers
 
 PROBABILITY = 0.9  # that a guarantee holds, over the random draw of the dev set
-STEPS = 20  # of coverage
-STARTS = (4, 10)  # steps at which a sequence of tests begins
+STEPS = 20  # step s tests the s n / 20 most confident answers
+STARTS = (4, 10)  # first step of each sequence of tests
 
 
 class RiskCoverage(NamedTuple):

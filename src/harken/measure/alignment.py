@@ -1,6 +1,6 @@
 """Word alignments from the cross-attention of a translation model, and their error rate (AER).
 
-    A predicted links, S sure links, P possible links (S is a subset of P), over a whole corpus:
+    A: predicted links, S: sure links, P: possible links, which include S; of a whole corpus
 
     precision = |A and P| / |A|      recall = |A and S| / |S|
     AER       = 1 - (|A and S| + |A and P|) / (|A| + |S|)            (Och and Ney, 2003)
@@ -83,7 +83,7 @@ def align_attention(
         weights = cross_attention(
             model, source.tokens, target.tokens, start, after_input=after_input
         )
-        for name, token_weights in _candidates(weights):
+        for name, token_weights in _heads_and_means(weights):
             by_word = word_weights(token_weights, target.words, source.words)
             links.setdefault(name, []).append(extract_links(by_word, method, min_weight))
         baseline = diagonal(target.words[-1] + 1, source.words[-1] + 1)
@@ -129,8 +129,8 @@ def cross_attention(
     }
 
 
-def _candidates(weights: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield weights of each head, the mean of each layer's heads, and the mean of all heads."""
+def _heads_and_means(weights: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name and weights of each head, of the mean of each layer, and of the mean of all."""
     for module, heads in weights.items():
         for number, head in enumerate(heads, start=1):
             yield HeadRef(module, number).label, head

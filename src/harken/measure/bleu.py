@@ -5,8 +5,8 @@
     chrF = 100 (1 + 4) P R / (4 P + R)     P, R: means over n = 1..6 of precision and recall
 
 The first order n without a match counts as half a match, the next as a quarter (smoothing "exp").
-These are the formulas of sacrebleu, which counts the matches (`translations`). They are here
-because the jackknife needs the score without each sentence.
+These are the formulas of sacrebleu, which counts the matches for `translations.py`. They are
+implemented here because the jackknife needs the score without each sentence in turn.
 """
 
 import numpy as np

@@ -21,8 +21,7 @@ from harken.measure.quantiles import t_quantile, upper_bound
 from harken.measure.scored_answers import ScoredAnswers
 
 BINS = 15
-# a bin whose gap is within this many standard deviations of zero may be calibrated
-CALIBRATED = 3.0
+MAX_DEVIATIONS = 3.0  # a bin whose gap is at most this many standard deviations may be calibrated
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +54,10 @@ def calibration_error(scored: ScoredAnswers) -> Sample:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class CalibrationSample(Sample):
-    """The gaps of each answer. Replaces the jackknife of `Sample`, which needs a smooth metric."""
+    """Confidence - correctness of each answer, in the column of its bin.
+
+    The interval replaces the jackknife of `Sample`, which needs a smooth metric.
+    """
 
     variances: Float[np.ndarray, "bins"]  # sum of p (1 - p) in each bin
 
@@ -67,7 +69,7 @@ class CalibrationSample(Sample):
         # If all answers of a bin are right, or all are wrong, its empirical variance is too small.
         variances = np.maximum((gaps**2).sum(axis=0) - sums**2 / n, self.variances) / n**2
         deviations = np.sqrt(variances)
-        may_be_calibrated = np.abs(sums) / n < CALIBRATED * deviations
+        may_be_calibrated = np.abs(sums) / n < MAX_DEVIATIONS * deviations
         bias = math.sqrt(2 / math.pi) * float(deviations[may_be_calibrated].sum())
         half_width = t_quantile(n - 1) * math.sqrt(float(variances.sum()))
         # At least the Clopper-Pearson upper bound for 0 of n.

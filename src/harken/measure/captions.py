@@ -70,13 +70,13 @@ def caption_samples(
     }
     low, high = min(map(len, references)), max(map(len, references))
     per_image = f"{low} to {high}" if low < high else f"{high}"
-    remark = "document frequencies from this set; compare only values of the same set"
+    set_note = "document frequencies from this set; compare only values of the same set"
     notes = {
         "bleu_1": f"BLEU of single words, references per image: {per_image}, closest length, "
         "not smoothed; tokens of coco-caption (lower case, PTB, without punctuation)",
         **{f"bleu_{order}": f"as bleu_1, of 1 to {order} words" for order in ORDERS[1:]},
-        "cider_d": f"CIDEr-D, 100 times coco-caption's CIDEr; words as bleu_1; {remark}",
-        "cider": f"original CIDEr, without stemming, on the scale of cider_d; {remark}",
+        "cider_d": f"CIDEr-D, 100 times coco-caption's CIDEr; words as bleu_1; {set_note}",
+        "cider": f"original CIDEr, without stemming, on the scale of cider_d; {set_note}",
         "exact_match": "captions equal to a reference, with case and punctuation",
     }
     return samples, notes

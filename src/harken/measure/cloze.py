@@ -24,7 +24,7 @@ from harken.batch.ragged import IntArray, Ragged, ragged_indices
 from harken.measure.interval import LOGIT, Sample
 from harken.measure.perplexity import LossUnit, loss_sample
 
-BEST = 5  # words to predict, for the top-5 accuracy
+BEST = 5  # most probable words that are kept per blank, for the top-5 accuracy
 
 Reals = Float[np.ndarray, "_count"]
 

@@ -22,7 +22,8 @@ from harken.measure.interval import LOG, LOGIT, LinkFunction, Sample
 Units = Literal["words", "characters"]
 Edit = Literal["equal", "substitute", "delete", "insert"]
 APOSTROPHES = "'’"
-# Kinds of word errors with their adjectives; a rate of insertions can exceed 1.
+# Kinds of word errors: the participle for notes, and the link of the rate. A rate of insertions can
+# exceed 1.
 EDIT_KINDS = {
     "substitutions": ("substituted", LOGIT),
     "deletions": ("deleted", LOGIT),
@@ -94,16 +95,16 @@ def transcription_samples(
         "cer": error_rate(characters),
         **{kind: error_rate(words, kind, link) for kind, (_, link) in EDIT_KINDS.items()},
     }
-    how = ", ".join(
+    comparison = ", ".join(
         f"{name} {'ignored' if ignored else 'compared'}"
         for name, ignored in (("case", leniency.case), ("punctuation", leniency.punctuation))
     )
     notes = {
-        "wer": f"word error rate, {how}, jiwer {version('jiwer')}",
-        "cer": f"character error rate with spaces, {how}, jiwer {version('jiwer')}",
+        "wer": f"word error rate, {comparison}, jiwer {version('jiwer')}",
+        "cer": f"character error rate with spaces, {comparison}, jiwer {version('jiwer')}",
         **{
-            kind: f"{adjective} words / words of the reference"
-            for kind, (adjective, _) in EDIT_KINDS.items()
+            kind: f"{participle} words / words of the reference"
+            for kind, (participle, _) in EDIT_KINDS.items()
         },
     }
     return samples, notes

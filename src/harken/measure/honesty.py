@@ -44,7 +44,7 @@ class ConfidenceSummary:
     name: str
     n: int
     median: float
-    above: float | None  # share above the threshold of the guarantee `MARKED`, if there is one
+    above: float | None  # share at or above the threshold of the guarantee `MARKED`, if it has one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

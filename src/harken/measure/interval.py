@@ -5,8 +5,8 @@ for a perplexity, matching n-grams of each order for BLEU. A `Sample` keeps the 
 independent example, such as a sentence.
 
     proportion   independent examples, each right or wrong: Clopper-Pearson
-    other        leave-one-out jackknife of g(metric), where g is log, or logit for a bounded
-                 metric: g(metric) +- t se, mapped back (Efron, The Jackknife, 1982)
+    other        leave-one-out jackknife of g(metric), where the link g is log, or logit for a
+                 bounded metric: g(metric) +- t se, mapped back (Efron, The Jackknife, 1982)
     ordered      jackknife over blocks of a text, since neighbors are correlated (batch means)
 
 The degrees of freedom of t are reduced where few examples dominate: by their sizes (Kish) and by
@@ -204,7 +204,10 @@ def jackknife_half_width(replicates: Values, sizes: Counts) -> float:
 
 
 def block_sums(counts: Counts, replicates: Values) -> Counts:
-    """Return sums over blocks that are longer than the autocorrelation of the pieces of a text."""
+    """Return sums over blocks of the pieces of a text.
+
+    If the text is long enough, a block is longer than the autocorrelation of the pieces.
+    """
     if len(counts) < MIN_PIECES:  # a single block
         whole: np.ndarray = counts.sum(axis=0, keepdims=True)
         return whole

@@ -21,7 +21,7 @@ from harken.measure.interval import Values
 from harken.measure.scored_answers import Answer
 
 MAX_EXAMPLES = 6  # errors listed, the most confident ones
-MAX_EMBEDDED = 2000  # known names to embed; all would take too long
+MAX_EMBEDDED = 2000  # known names to embed, drawn at random; all would take too long
 BATCH_SIZE = 256  # rows of cosines
 
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "names width"]]

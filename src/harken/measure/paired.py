@@ -5,8 +5,9 @@
     p            approximate randomization, two-sided: counts of each example are exchanged at
                  random, p = (1 + exchanges that differ by at least as much) / (1 + exchanges)
 
-Pieces of one text are first combined into blocks, since neighbors are correlated. If systems
-are equal, a bounded metric has a Clopper-Pearson interval. p is not corrected for multiple tests.
+Pieces of one text are first combined into blocks, since neighbors are correlated. If no example
+changes the difference, the half-width for a bounded metric is the Clopper-Pearson bound for 0 of n.
+p is not corrected for multiple tests.
 """
 
 import math

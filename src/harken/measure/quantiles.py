@@ -45,11 +45,11 @@ def beta_quantile(probability: float, a: float, b: float) -> float:
     return middle
 
 
-def t_quantile(freedom: float, level: float = 0.95) -> float:
-    """Return the t with P(|T| <= t) = level; Student's T has `freedom` degrees of freedom."""
-    # T^2 / (T^2 + freedom) has the distribution Beta(1/2, freedom/2); this is its complement.
-    complement = beta_quantile(1 - level, freedom / 2, 0.5)
-    return math.sqrt(freedom * (1 - complement) / complement)
+def t_quantile(df: float, level: float = 0.95) -> float:
+    """Return the t with P(|T| <= t) = level for Student's T with `df` degrees of freedom."""
+    # T^2 / (T^2 + df) has the distribution Beta(1/2, df/2); this is its complement.
+    complement = beta_quantile(1 - level, df / 2, 0.5)
+    return math.sqrt(df * (1 - complement) / complement)
 
 
 def lower_bound(successes: float, trials: float, alpha: float) -> float:

@@ -21,7 +21,7 @@ def require_same_examples(examples: Iterable[tuple[str, Sequence[object]]]) -> N
 
 
 def _mismatch(expected: Sequence[object], actual: Sequence[object], first: str) -> str:
-    """Return the end of the error message: the first difference."""
+    """Describe the first difference, as the end of "expected …"."""
     if len(expected) != len(actual):
         return f"the {len(expected)} examples of {first}, got {len(actual)}"
     pairs = enumerate(zip(expected, actual, strict=True), start=1)
@@ -42,7 +42,7 @@ class EvaluationResult(Protocol):
 
 
 class PivotCell(NamedTuple):
-    """A run with its values of both recipe keys and its metric."""
+    """A run: the values of both recipe keys, and the metric (`figure`) on `n` examples."""
 
     row: str
     column: str

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from harken.measure.interval import Sample, clustered_share
 
 Tags = Sequence[Sequence[str]]  # the tag of each word of each sentence
-Pairs = Counter[tuple[str, str]]  # counts of (expected, predicted) tags
+PairCounts = Counter[tuple[str, str]]  # by (expected tag, predicted tag)
 
 
 class Confusion(NamedTuple):
@@ -20,7 +20,7 @@ class Confusion(NamedTuple):
 
 
 class TagScore(NamedTuple):
-    """Precision, recall and F1 of a tag; `words` is its expected count."""
+    """Precision, recall and F1 of a tag; `words` is the number of words with this expected tag."""
 
     tag: str
     precision: float
@@ -41,7 +41,7 @@ def tag_accuracy(
     return clustered_share(right, [sum(row) for row in mask])
 
 
-def confusions(pairs: Pairs, limit: int) -> list[Confusion]:
+def confusions(pairs: PairCounts, limit: int) -> list[Confusion]:
     """Return the most frequent confusions, ties in alphabetical order."""
     totals = _totals(pairs, side=0)
     wrong = sorted((-count, pair) for pair, count in pairs.items() if pair[0] != pair[1])
@@ -51,7 +51,7 @@ def confusions(pairs: Pairs, limit: int) -> list[Confusion]:
     ]
 
 
-def tag_scores(pairs: Pairs) -> list[TagScore]:
+def tag_scores(pairs: PairCounts) -> list[TagScore]:
     """Return precision, recall and F1 of each tag that was expected or predicted."""
     expected, predicted = _totals(pairs, side=0), _totals(pairs, side=1)
     scores = []
@@ -63,7 +63,7 @@ def tag_scores(pairs: Pairs) -> list[TagScore]:
     return scores
 
 
-def _totals(pairs: Pairs, side: int) -> Counter[str]:
+def _totals(pairs: PairCounts, side: int) -> Counter[str]:
     totals: Counter[str] = Counter()
     for pair, count in pairs.items():
         totals[pair[side]] += count

@@ -1,4 +1,4 @@
-"""Shared by the generators: random numbers from a key, checks of settings, and output files.
+"""Random numbers from a key, checks of settings, and output files of all generators.
 
 An item depends only on its key, so items can be generated in any order and in constant memory.
 `HashRNG` uses hashes, because `random` may change with Python. `keyed_rng` has the same random bits
@@ -26,7 +26,8 @@ T = TypeVar("T")
 class HashRNG:
     """Random numbers from a key: digits of its 512-bit hash in mixed radix.
 
-    The product of all bounds must be far below 2^512; the numbers after that are 0.
+    The product of the bounds of all draws must be far below 2^512: once the hash is used up, every
+    draw is 0.
     """
 
     __slots__ = ("_digits",)
@@ -87,7 +88,10 @@ def require_ranges(config: object, **ranges: tuple[float, float]) -> None:
 
 
 def require_bounds(config: object, items: str, limit: int) -> None:
-    """Raise ValueError unless 1 <= min_ITEMS <= max_ITEMS <= limit, two fields of the config."""
+    """Raise ValueError unless the fields of the config satisfy 1 <= min_… <= max_… <= limit.
+
+    items: the rest of the two field names, such as "words" for min_words and max_words
+    """
     low, high = f"min_{items}", f"max_{items}"
     minimum, maximum = getattr(config, low), getattr(config, high)
     if not 1 <= minimum <= maximum <= limit:

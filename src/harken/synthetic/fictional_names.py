@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-ATTEMPTS = 20  # per name; most are new, unless nearly all combinations are real
+ATTEMPTS = 20  # combinations drawn per name, of which those that exist are discarded
 
 
 def fictional_names(names: Sequence[str], taken: Iterable[str], count: int, seed: int) -> list[str]:

@@ -3,8 +3,8 @@
     three.wav  pause  one.wav  pause  four.wav   ->   "three one four", with word times
 
 Word times are those of the recordings, including silence at their ends. Pauses are digital silence.
-No speaker of dev or test is in train. A sentence depends only on the seed, the split, its index and
-the recordings.
+No speaker of dev or test is in train. A sentence depends only on the config, the split, its index
+and the recordings.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,12 +25,12 @@ MAX_WORDS = 100  # per sentence
 MAX_SECONDS = 30.0  # of a recording of a single word
 _PAUSE = (50.0, 250.0)  # milliseconds between two recordings
 
-Speakers = tuple[str, ...] | float
+Speakers = tuple[str, ...] | float  # names, or a fraction of the speakers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JoinedConfig:
-    """Number and length of sentences, of which dev and test have 10 % each; held-out speakers."""
+    """Number and length of sentences, a tenth each for dev and test, and the held-out speakers."""
 
     sentences: int = 1000
     min_words: int = 3  # words per sentence

@@ -2,7 +2,7 @@
 
 A model is pretrained on all biographies, finetuned on the questions about some people and tested on
 those about the others. Biographies also contain three other places. Everything is a function of the
-seed and an index. The words are in `phrasings.py`.
+config and an index. The words are in `phrasings.py`.
 """
 
 from bisect import bisect_right
@@ -49,7 +49,7 @@ class PeopleConfig:
     train_share: float = 0.5  # share of people whose question is for training
     places: int = 120
     biographies: int = 1  # per person
-    facts: int = len(FACTS)  # per biography: the birthplace and the first others of its order
+    facts: int = len(FACTS)  # per biography: the birthplace, and others in its order of facts
     rewrite: bool = True  # draw phrasings per biography, else per person
     permute: bool = True  # draw the order of facts per biography, else use the same for all
     earlier: int = 0  # without permute, the number of facts before the birthplace
@@ -192,7 +192,7 @@ def question(person: Person) -> str:
 
 
 def is_training_question(config: PeopleConfig, index: int) -> bool:
-    """Return whether the question about a person is for training, as `question_ratio` are."""
+    """Return whether the question about a person is for training (a share of `train_share` is)."""
     if not 0 <= index < config.people:
         raise IndexError(f"{config.people} people are numbered from 0, got {index}")
     count = min(max(round(config.train_share * config.people), 1), config.people - 1)

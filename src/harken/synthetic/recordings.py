@@ -28,7 +28,7 @@ Signal = Float[np.ndarray, "_samples"]  # mono, between -1 and 1
 Recording = tuple[Utterance, Signal]
 
 _GENERATED = re.compile(r"(train|dev|test)(/\d+\.wav)?")
-_AT_ONCE = 16  # files that are synced in parallel
+_SYNC_THREADS = 16  # write files to the disk in parallel
 
 
 def audio_path(name: str, split: Split, index: int) -> Path:
@@ -69,7 +69,7 @@ def write_recordings(
             for utterance, signal in recordings:
                 write_wav(unfinished / utterance.audio.relative_to(name), signal, rate)
                 written[split].append(replace(utterance, audio=folder / utterance.audio))
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_SYNC_THREADS) as pool:
             list(pool.map(sync, unfinished.glob("*/*.wav")))
     manifests = [folder / f"{split}.jsonl" for split in written]
     for path, utterances in zip(manifests, written.values(), strict=True):

@@ -3,7 +3,7 @@
     a red circle, and to the right of it a blue square   ->   "red circle blue square"
 
 A scene has one to four separate shapes. Its caption names color and shape of each from left to
-right; the box of each word is that of its shape. Everything is a function of the seed, the split
+right; the box of each word is that of its shape. Everything is a function of the config, the split
 and an index.
 
     FOLDER/train.jsonl       {"index": 0, "caption": "red ring", "boxes_xywh": [[4, 9, 14, 14], …]}
@@ -49,17 +49,17 @@ COLORS: Mapping[str, tuple[int, int, int]] = {
 }
 
 
-def _star(x: Plane, y: Plane, *, points: int, tip: float, waist: float, lower: float) -> Plane:
+def _star(x: Plane, y: Plane, *, points: int, tip: float, waist: float, center_y: float) -> Plane:
     """Return the signed distance to a star with `points` tips, one of which is at the top.
 
     tip, waist: distances of the tips and of the corners between them from the center of the star
-    lower: y of this center
+    center_y: y of this center
 
     Each pixel is mirrored into the sector between a tip and the next corner, in which the edge is
     one straight line.
     """
     half = np.pi / points
-    y = y - lower
+    y = y - center_y
     angle = np.abs((np.arctan2(x, -y) + half) % (2 * half) - half)  # from the nearest tip
     along, across = np.hypot(x, y) * np.cos(angle), np.hypot(x, y) * np.sin(angle)
     normal = np.array([waist * np.sin(half), tip - waist * np.cos(half)])  # of this line
@@ -77,8 +77,8 @@ SHAPES: Mapping[str, Callable[[Plane, Plane], Plane]] = {
     "ring": lambda x, y: abs(np.hypot(x, y) - 0.76) - 0.2,
     "square": lambda x, y: np.maximum(abs(x), abs(y)) - 0.82,
     # Stars and triangles are two radii wide.
-    "star": partial(_star, points=5, tip=1.05, waist=0.5, lower=0.1),
-    "triangle": partial(_star, points=3, tip=1.15, waist=0.575, lower=0.29),
+    "star": partial(_star, points=5, tip=1.05, waist=0.5, center_y=0.1),
+    "triangle": partial(_star, points=3, tip=1.15, waist=0.575, center_y=0.29),
 }
 
 MAX_SCENES = 100_000
@@ -214,7 +214,7 @@ def coverage(shape: ColoredShape, top: int, left: int, rows: int, columns: int) 
 
 
 def write_scenes(config: ScenesConfig, folder: Path) -> list[Path]:
-    """Write all splits, one scene at a time; return the paths of files and example folder."""
+    """Write all splits, one scene at a time; return the paths of the files and of `examples`."""
     sizes = split_sizes(config.scenes)
     captions = [folder / f"{split}.jsonl" for split in sizes]
     images = [folder / f"{split}.npz" for split in sizes]

@@ -13,8 +13,9 @@ A model has to learn:
                  noun phrase
     agreement    articles and adjectives have the vowel of the noun class, and -n in the plural
 
-Everything is a function of the seed, the split and an index. The words of a sentence determine its
-split, so splits share no sentences, not even with different seeds. The words are in `lexicon.py`.
+Everything is a function of the config, the split and an index. The words of a sentence determine
+its split, so splits share no sentences, not even with different seeds. The words are in
+`lexicon.py`.
 """
 
 from collections.abc import Sequence
@@ -111,8 +112,10 @@ def sentence(config: SentencesConfig, split: Split, index: int) -> Phrase:
     lex = lexicon(config.seed, config.words)
     for attempt in count():
         drawn = _sentence(lex, (config.seed, split, index, attempt))
-        is_held_out = split == "train" and not lex.held_out.isdisjoint(drawn.words)
-        if HashRNG("part", *drawn.words).randrange(10) in _HASHES[split] and not is_held_out:
+        has_held_out_form = not lex.held_out.isdisjoint(drawn.words)
+        if split == "train" and has_held_out_form:
+            continue
+        if HashRNG("part", *drawn.words).randrange(10) in _HASHES[split]:
             break
     return drawn
 

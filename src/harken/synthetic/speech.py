@@ -3,7 +3,7 @@
     zero  ->  z i r o  ->  signal
 
 Voices differ in the length of the vocal tract, pitch, tempo, level and spectral tilt. No speaker of
-dev or test is in train. Everything is a function of the seed, the split and an index. A word is a
+dev or test is in train. Everything is a function of the config, the split and an index. A word is a
 source filtered by resonances (formants) that are interpolated between phones:
 
     e(t) = √v(t) · pulses(t) + √(1 - v(t)) · noise(t)                source
@@ -14,6 +14,8 @@ source filtered by resonances (formants) that are interpolated between phones:
                     linear; g is zero outside of words, so word times are exact
     s, p            scale of the resonances and exponent of the tilt, both of the speaker
     w               sine window; frames overlap by half, so that the sum of w² is 1
+
+White noise is added to the whole signal.
 """
 
 from collections.abc import Iterator, Sequence

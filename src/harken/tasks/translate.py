@@ -386,7 +386,7 @@ def encode_pairs(
             fix="split long lines into sentences, or raise model.encoder.max_length and "
             "model.decoder.max_length",
         )
-    warn_unfit(pairs.unfit, size.pairs, "pairs")
+    warn_unfit(pairs.num_unfit, size.pairs, "pairs")
     return pairs
 
 

@@ -5,10 +5,11 @@ A checkpoint is a folder `checkpoints/stage-1-step-0000400/`:
     model.safetensors       weights
     best.safetensors        the best weights so far, if the stage is evaluated
     optimizer.safetensors   optimizer state, named `weight|key`
-    progress.json           stage, step, best value
+    progress.json           the fields of `Progress`
     manifest.json           SHA-256 of all of these
 
-A resumed run needs nothing else: batches and dropout are functions of the seed and the step.
+A resumed run reads no other state of the training: batches and dropout are functions of the seed
+and the step.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Processes that `torchrun` started, and what they exchange.
+"""Communication between the processes that `torchrun` started.
 
 Every rank runs the same program. `joined` connects the ranks; without torchrun there is one process
 and the functions below do not communicate. Rank 0 alone writes files and prints. A function that
@@ -49,6 +49,7 @@ class World(NamedTuple):
 
 SINGLE = World(0, 1)
 _world: ContextVar[World] = ContextVar("world", default=SINGLE)
+# The error that `raise_on_all` raised on every rank.
 _agreed: ContextVar[Exception | None] = ContextVar("agreed", default=None)
 
 
@@ -117,7 +118,10 @@ def set_threads(threads: int) -> None:
 
 
 def _end_with_agent() -> None:
-    """Request SIGTERM if the parent (torchrun's agent) dies, or the run would keep its folder."""
+    """Request SIGTERM if the parent, torchrun's agent, dies.
+
+    Otherwise this process would continue to hold the lock of the run folder.
+    """
     if sys.platform == "linux":
         import ctypes
 
@@ -252,7 +256,7 @@ def require_equal(values: Mapping[str, str], fix: str) -> None:
 
 
 def map_batches(function: Callable[[Item], Result], batches: Iterable[Item]) -> Iterator[Result]:
-    """Apply a function to batches, each on one rank, and return all results in order."""
+    """Apply a function to batches, each on one rank; yield all results in order on every rank."""
     rank, size = world()
     if size == 1:
         yield from map(function, batches)

@@ -1,9 +1,9 @@
 """Sum the gradients of the micro-batches of a step, over all processes.
 
-`ExactSum` adds them in one binary tree over the micro-batches, so that the number of processes does
-not change a bit. `DataParallel` is PyTorch's DistributedDataParallel, which overlaps communication
-with the backward pass and adds in an order that depends on the number of processes. `ShardedSum` is
-for a model whose parameters are divided among the processes.
+`ExactSum` adds them in one binary tree over the micro-batches, so that the sum is bitwise equal for
+any number of processes. `DataParallel` is PyTorch's DistributedDataParallel, which overlaps
+communication with the backward pass and adds in an order that depends on the number of processes.
+`ShardedSum` is for a model whose parameters are divided among the processes.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -150,7 +150,7 @@ GradientSum = ExactSum[Model] | DataParallel[Model]
 
 
 def gradient_sum(model: Model, runtime: RuntimeConfig, stages: int) -> GradientSum[Model]:
-    """Return the reduction that the recipe selects, for a model that is trained in `stages`."""
+    """Return the reduction that the recipe selects; `stages` is the number of training stages."""
     if any(map(is_sharded, model.parameters())):
         return ShardedSum(model, runtime)
     if runtime.reduction == "fast" and world().size > 1:
@@ -159,7 +159,7 @@ def gradient_sum(model: Model, runtime: RuntimeConfig, stages: int) -> GradientS
 
 
 def clip_gradients(model: nn.Module, max_norm: float) -> float:
-    """Scale the gradients down to a norm, and return the norm before."""
+    """Scale the gradients so that their norm is at most `max_norm`; return the norm before."""
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
     norm = full_tensor(nn.utils.get_total_norm(gradients))
     nn.utils.clip_grads_with_norm_(model.parameters(), max_norm, norm)

@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from harken.errors import UserError
 
-PREDICTING = 4  # bytes per parameter: float32
-TRAINING = 12  # weights, gradients and at least one moment of the optimizer
+PREDICTING = 4  # bytes per parameter: float32 weights
+TRAINING = 12  # weights, gradients and one moment (AdamW has two, SGD without momentum none)
 NO_LIMIT = 2**40  # bytes, where the system does not report its memory
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # the limit of a container
 
@@ -71,7 +71,7 @@ class SkipInitialization(TorchFunctionMode):
 
 
 def memory_bytes(device: torch.device) -> int:
-    """Return the memory that a process can use: the least of machine, limits, container and GPU."""
+    """Return the bytes a process can use: the minimum of machine, limits, container and GPU."""
     limits = [NO_LIMIT]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

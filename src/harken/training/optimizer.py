@@ -3,7 +3,8 @@
 Muon (Jordan et al., 2024) orthogonalizes the momentum of a matrix by five Newton-Schulz iterations.
 They run in float32, which is faster than bfloat16 on most CPUs, in batches of matrices of equal
 shape. The step is scaled by 0.2 sqrt(max(rows, columns)), so that AdamW's learning rates apply.
-Embeddings, the output layer, biases and norms are trained by AdamW.
+Muon trains the weights of `nn.Linear` layers except the output layer; AdamW trains all other
+parameters, such as embeddings, biases and norms.
 """
 
 from collections import defaultdict

@@ -24,8 +24,9 @@ SECONDS_BETWEEN_LINES = 10.0  # outside of terminals
 def training_progress(title: str, show: bool | None = True) -> Iterator[Callable[[Event], None]]:
     """Yield a listener that shows training events.
 
-    On a terminal it redraws one line; elsewhere it prints a line every ten seconds. With
-    `show=None` nothing is printed unless stderr is a terminal or a notebook.
+    On a terminal it redraws one line; elsewhere it prints a line every ten seconds and at the last
+    step. Every evaluation is printed. With `show=None` nothing is printed unless stderr is a
+    terminal or a notebook.
     """
     console = Console(stderr=True)
     terminal = sys.stderr.isatty()

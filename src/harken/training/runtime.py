@@ -82,7 +82,7 @@ def check_precision(config: RuntimeConfig, device: torch.device) -> None:
 
 
 def configure_process(device: torch.device) -> None:
-    """Apply the settings of the whole process; may be called repeatedly."""
+    """Apply the settings that hold for the whole process."""
     torch.set_flush_denormal(True)
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")

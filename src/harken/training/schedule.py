@@ -1,8 +1,11 @@
 """The learning rate as a factor of its peak, a function of the step s.
 
-warm-up     (s + 1) / warmup                      for s < warmup
-cosine      m + (1 - m) (1 + cos(pi p)) / 2       p = (s - warmup) / (steps - warmup)
-linear      1 - (1 - m) p                         m = min_lr_ratio
+warm-up     (s + 1) / warmup      for s < warmup
+
+Then, with p = (s - warmup) / (steps - warmup) and m = min_lr_ratio:
+
+cosine      m + (1 - m) (1 + cos(pi p)) / 2
+linear      1 - (1 - m) p
 constant    1
 """
 

@@ -1,9 +1,9 @@
 """Divide the parameters of a model among processes with PyTorch's FSDP2 (`fully_shard`).
 
 Every process stores a part of the rows of each parameter, of its gradient and of its optimizer
-state. A Transformer block gathers its parameters before its forward and its backward pass and frees
-them afterwards; all other parameters are gathered together. All ranks must therefore compute
-equally many forward and backward passes.
+state. A Transformer or Conformer block gathers its parameters before its forward and its backward
+pass and frees them afterwards, separately for its cross-attention; all other parameters are
+gathered together. All ranks must therefore compute equally many forward and backward passes.
 
 `torch.distributed.tensor` takes two seconds to import, so it is imported inside functions.
 """
@@ -123,7 +123,7 @@ def build_sharded(build: Callable[[], Model], device: torch.device) -> Model:
     mesh = init_device_mesh(device.type, (world().size,))
     for module in list(model.modules()):
         if isinstance(module, TransformerBlock) and module.cross is not None:
-            # The keys and values of the memory are computed before the block is called.
+            # The keys and values of the encoder's output are computed before the block is called.
             fully_shard(module.cross, mesh=mesh)
             register_fsdp_forward_method(module.cross, "project_kv")
             register_fsdp_forward_method(module.cross, "attend")
@@ -163,7 +163,7 @@ def _allocate(weight: Tensor, device: torch.device) -> Tensor:
 
 
 def _groups(model: nn.Module) -> "list[FSDPModule]":
-    """Return the modules whose parameters are gathered together."""
+    """Return the modules whose parameters FSDP gathers, one group of parameters per module."""
     from torch.distributed.fsdp import FSDPModule
 
     return [module for module in model.modules() if isinstance(module, FSDPModule)]

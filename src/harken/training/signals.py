@@ -1,11 +1,11 @@
 """Stop training on SIGINT, SIGTERM or SIGHUP without losing work.
 
 By default a signal raises `Interrupted` in the main thread at once. This is safe before the first
-step, because a resumed run repeats the preparation.
-Inside `deferred` the signal is only recorded, so that a training step, its log line and its
-checkpoint stay together; the training loop reads `received` between steps. `immediate` allows the
-exception again inside `deferred`, for an evaluation that a resumed run can repeat. After the first
-signal, SIGINT always raises `KeyboardInterrupt` at once, and the other signals are ignored.
+step, because a resumed run repeats the preparation. Inside `deferred` the signal is only recorded,
+so that a training step, its log line and its checkpoint stay together; the training loop reads
+`received` between steps. `immediate` allows the exception again inside `deferred`, for an
+evaluation that a resumed run can repeat. After the first signal, SIGINT always raises
+`KeyboardInterrupt` at once, and the other signals are ignored.
 """
 
 import signal
