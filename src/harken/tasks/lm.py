@@ -63,7 +63,7 @@ documents = "{data.documents}"    # or "lines": one document per line
 kind = "{encode.kind}"    # or "bpe", "unigram", "words"
 
 [model]
-kind = "{model.kind}"    # or "rnn", "cnn", which have no layers, max_length and position
+kind = "{model.kind}"    # or "rnn", "cnn": remove layers, max_length and position
 layers = {model.layers}
 width = {model.width}
 max_length = {model.max_length}    # tokens of context
