@@ -259,7 +259,8 @@ def chunk_losses(
 ) -> TokenLosses:
     """Sum the losses of each chunk; `counts` are its words and characters.
 
-    A chunk of more than `MAX_CHUNK` tokens is cut, and its counts are divided by tokens.
+    A chunk of more than `MAX_CHUNK` tokens is cut, and its counts are divided in
+    proportion to tokens.
     """
     lengths = np.array([len(chunk) for chunk in chunks])
     ends = np.cumsum(lengths)
