@@ -1,8 +1,8 @@
 """The experiment of `harken demo`: the effect of pretraining on questions about held-out people.
 
 The table compares a model without pretraining, the most frequent place, a pretrained model and a
-pretrained Synthesizer. The folder NAME is the run of the pretrained model, NAME/compared has the
-other two runs, and NAME-data has the generated biographies and questions.
+pretrained Synthesizer. The folder of `run_demo` is the run of the pretrained model; its subfolder
+`compared` has the other two runs, and FOLDER-data the generated biographies and questions.
 """
 
 from collections.abc import Callable

@@ -64,7 +64,7 @@ def is_wrong_path(error: OSError) -> bool:
 def error_text(error: Exception) -> str:
     """Describe an error in one line, also if the operating system raised it."""
     if isinstance(error, PermissionError):
-        return _one_line(f"{error.filename}: permission denied; change its mode or owner")
+        return _one_line(f"{error.filename}: permission denied; change its permissions")
     if isinstance(error, OSError) and error.filename is not None:
         return _one_line(f"{error.filename}: {error.strerror}")
     return str(error)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LOCK = ".lock"
-# names of PyTorch's types in a safetensors file
+# PyTorch dtypes -> their names in safetensors files
 STORED_TYPES = {
     "bool": "BOOL",
     "uint8": "U8",

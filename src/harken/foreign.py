@@ -1,7 +1,7 @@
 """Load a Hugging Face folder as a model of Harken, with its tokenizer.
 
-No code of the folder is run. Padding and truncation of the tokenizer are replaced by the maximum
-length of the model.
+No code of the folder is run. The settings of its tokenizer for padding and truncation are ignored:
+texts are not padded, and are truncated to the maximum length of the model.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """Open input files. Every reader of Harken opens its files here.
 
 `open_input` accepts regular files of bounded size. Folders, pipes, devices, link loops and missing
-files raise `UserError` before a byte is read. Readers that support standard input handle `-`.
+files raise `UserError` before a byte is read. Readers that accept `-` read standard
+input themselves.
 """
 
 import difflib
@@ -55,7 +56,7 @@ def file_size(path: Path, expected: str = "a file", *, max_bytes: int | None = N
         message = f"{short_path(path)}: this is {kind} (expected {expected})"
         raise UserError(message, fix="name a file inside it" if kind == "a folder" else fix)
     if max_bytes is not None and status.st_size > max_bytes:
-        limit = f"expected {expected} of at most {max_bytes:,}"
+        limit = f"expected {expected} of at most {max_bytes:,} bytes"
         raise UserError(
             f"{short_path(path)}: the file has {status.st_size:,} bytes ({limit})", fix=CHECK
         )

@@ -115,8 +115,8 @@ def train(
         stack.enter_context(encoding_progress(title, progress if main else False))
         check_processes(recipe)
         on_main(lambda: check_run_folder(recipe, folder, resume=resume))
-        started = recorded_threads(folder) if (folder / RECIPE).exists() else 0
-        set_threads(recipe.training.runtime.threads or started)
+        recorded = recorded_threads(folder) if (folder / RECIPE).exists() else 0
+        set_threads(recipe.training.runtime.threads or recorded)
         device, splits = agree(lambda: read_data(recipe, folder))
         claim = claimed_folder(recipe, folder, splits, resume=resume)
         on_main(lambda: stack.enter_context(claim))
@@ -180,7 +180,7 @@ def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
     if not resume:
         raise UserError(
             f"{folder}: the folder already holds a run",
-            fix="choose another run folder, or resume it with resume=True (command line: --resume)",
+            fix="resume it with resume=True (command line: --resume), or choose another run folder",
         )
     check_recipe(folder, recipe)
 
@@ -191,8 +191,8 @@ def claimed_folder(
 ) -> Iterator[None]:
     """Lock the folder and write or check recipe and provenance.
 
-    A new run that fails before its first step is removed. It is kept to be resumed if it has begun
-    to encode the data and the input is not wrong, for example after a full disk.
+    A new run that fails before its first step is removed. It is kept, and can be resumed, if it has
+    begun to encode the data and the failure is not wrong input, but for example a full disk.
     """
     with locked_folder(folder):
         check_run_folder(recipe, folder, resume=resume)  # another process may have been here

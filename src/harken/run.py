@@ -5,7 +5,7 @@ model.safetensors   weights                         log.jsonl        one JSON ob
 metrics.json        metrics on the dev split
 manifest.json       SHA-256 of recipe.toml, tokenizer.json and model.safetensors
 README.md           model card                      report.html      report
-checkpoints/        to resume from                  tokens/          encoded data
+checkpoints/        to resume from                  tokens/          encoded training data
 provenance.json     recipe, data digests and versions at the start of the run
 """
 
@@ -83,7 +83,7 @@ class Run:
         """Return the same run with other search settings."""
         if self.search is None:
             raise UserError(
-                f"task {self.recipe.task!r} does not search", fix="call predict without a search"
+                f"task {self.recipe.task!r} does not search", fix="do not set search options"
             )
         changed: Any = self.recipe
         return replace(self, recipe=replace(changed, search=search))

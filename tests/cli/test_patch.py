@@ -47,5 +47,5 @@ def test_other_lengths_and_other_models_are_errors(
     small_run: Path, untrained_run: Callable[[str], Path], cli: Cli
 ) -> None:
     longer = CLEAN + " Or when?"
-    assert "tokens, as in" in cli.error("patch", small_run, CLEAN, longer)
+    assert "expected as many tokens as" in cli.error("patch", small_run, CLEAN, longer)
     assert "the model has no attention" in cli.error("patch", untrained_run("tag"), "a", "b")

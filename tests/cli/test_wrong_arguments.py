@@ -161,6 +161,8 @@ def test_wrong_arguments_are_explained_in_one_line(
         ("data people --otu x", "harken data people: unknown option --otu; did you mean --out?"),
         ("predict", "harken predict: the following arguments are required: RUN. See"),
         ("doctor now", "harken doctor: unexpected argument 'now'. See `harken doctor --help`"),
+        ("predict x --beam 2 y", "unexpected argument 'y'; write files and texts before"),
+        ("demo tag", "argument TASK: unknown value 'tag'; choose answer. See"),
         ("predict x --nbest -x", "harken predict: argument --nbest: expected one argument"),
         ("heads x --inputs 0", "harken heads: argument --inputs: expected 1 or more, got 0. See"),
         ("heads x --length 7", "argument --length: expected 8 or more, got 7"),

@@ -71,7 +71,7 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
 
 
 def heads(model: nn.Module, inputs: Any) -> list[HeadSummary]:
-    """Summarize the attention of every head on the given inputs, and its parameters.
+    """Summarize what every head attends to on inputs, and which offsets its parameters prefer.
 
     Arguments:
         model: any model that `harken.record` supports.

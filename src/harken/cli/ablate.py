@@ -20,7 +20,8 @@ def run(options: argparse.Namespace) -> None:
 
     def show(number: int, total: int, metric: str, ablated: AblatedPart) -> None:
         change = format_difference(ablated.difference.value, ablated.difference.unit)
-        print_note(f"{number}/{total}  {ablated.part.label}: {change} {metric}")
+        name = metric.replace("_", " ")
+        print_note(f"{number}/{total}  {ablated.part.label}: {change} {name}")
 
     method, count = options.method, options.examples
     if options.parts == "positions" and method != "zero":

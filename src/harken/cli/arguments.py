@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,7 +69,10 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             parser: Parser = getattr(options, "parser", self)
             parser._reject_unknown_options(unknown)
-            parser.error(f"unexpected argument {unknown[0]!r}")
+            before = takewhile(lambda argument: argument != unknown[0], self._arguments)
+            has_option = any(argument.startswith("-") for argument in before)
+            fix = "; write files and texts before the options" if has_option else ""
+            parser.error(f"unexpected argument {unknown[0]!r}{fix}")
         return options
 
     def _reject_unknown_options(self, arguments: Sequence[str]) -> None:
@@ -85,7 +89,7 @@ class Parser(argparse.ArgumentParser):
             return
         choices = [str(choice) for choice in action.choices]
         near = nearest(value, choices)
-        hint = f"did you mean {near!r}?" if near else f"choose one of {', '.join(choices)}"
+        hint = f"did you mean {near!r}?" if near else f"choose {' or '.join(choices)}"
         if isinstance(action, argparse._SubParsersAction):
             self.error(f"unknown {str(action.metavar).lower()} {value!r}; {hint}")
         raise argparse.ArgumentError(action, f"unknown value {value!r}; {hint}")

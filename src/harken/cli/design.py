@@ -29,6 +29,9 @@ TITLES = {
     "measured": "attention to the target keys, measured",
     "worst_query": "query with the least measured attention",
     "half_width": "half-width of the attention",
+    "smallest_gap": "smallest score difference between target and other keys, at sharpness 1",
+    "largest_length": "largest length for this tolerance",
+    "largest_length_at_least": f"largest length for this tolerance (up to {MAX_LENGTH} searched)",
     "pairs_used": "(sin, cos) pairs used",
     "pairs_zeroed": "(sin, cos) pairs with too high a frequency",
 }

@@ -55,7 +55,8 @@ def run(options: argparse.Namespace) -> None:
         if example.truncation is not None:
             print_note(f"{text[:60]!r}: {example.truncation}")
             record["truncation"] = asdict(example.truncation)
-        facts = {"folder": options.folder.resolve().name, "model": inspected.kind}
+        kind_name = "model" if inspected.run is None else "task"
+        facts = {"folder": options.folder.resolve().name, kind_name: inspected.kind}
         paths = [str(path) for path in _write(stem, facts, example, views)]
         if options.save:
             folder = stem.with_name(f"{stem.name}-record")

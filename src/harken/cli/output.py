@@ -1,4 +1,4 @@
-"""Output of the commands: results on stdout, progress and remarks on stderr."""
+"""Output of the commands: results on stdout, progress and notes on stderr."""
 
 import argparse
 import os

@@ -19,14 +19,14 @@ def run(options: argparse.Namespace) -> None:
     model = inspected.model
     if not isinstance(model, GPT):
         problem = f"{options.folder}: expected a GPT model, got {type(model).__name__}"
-        raise UserError(problem, fix="choose a GPT of task lm or answer, or a gpt2 or llama folder")
+        raise UserError(problem, fix="name a run of task lm or answer, or a gpt2 or llama folder")
     texts = (options.clean, options.corrupted)
     clean, corrupted = (_tokens(model, inspected.attention, text) for text in texts)
     if clean.shape != corrupted.shape:
         raise UserError(
-            f"{options.corrupted[:60]!r}: expected {clean.shape[1]} tokens, as in "
-            f"{options.clean[:60]!r}, got {corrupted.shape[1]}",
-            fix="replace single words with words of the same number of tokens",
+            f"{options.corrupted[:60]!r}: expected as many tokens as in {options.clean[:60]!r} "
+            f"({clean.shape[1]}), got {corrupted.shape[1]}",
+            fix="let the texts differ in words of equally many tokens",
         )
     result = patch(model, clean, corrupted, parts=options.parts)
     order = result.shares.argsort(descending=True, stable=True).tolist()

@@ -51,8 +51,8 @@ def with_search_options(run: Run, options: argparse.Namespace) -> Run:
     try:
         return run.with_search(replace(run.search, **changes)) if changes else run
     except ValueError as error:
-        flags = " ".join(map(flag, given))
-        raise UserError(f"{flags}: {error}", fix="change these options") from None
+        flags, (problem, _, fix) = " ".join(map(flag, given)), str(error).partition("; ")
+        raise UserError(f"{flags}: {problem}", fix=fix or "change these options") from None
 
 
 def speech_only_error(option: str, run: Run) -> UserError:

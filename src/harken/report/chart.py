@@ -50,7 +50,7 @@ class Series:
             raise ValueError(f"series {self.name!r}: {len(self.x)} x but {len(self.y)} y")
 
     def segments(self, log_y: bool) -> list[Points]:
-        """Return the points between gaps, sorted by x, since a resumed run may log steps twice."""
+        """Return the points between gaps, sorted by x."""
         points = np.column_stack([self.x, self.y]).astype(np.float64)
         points = points[np.argsort(points[:, 0], kind="stable")]
         usable = np.isfinite(points[:, 1]) & ((points[:, 1] > 0) | (not log_y))

@@ -19,8 +19,8 @@ def model_card(run: Run, evaluation: Evaluation) -> str:
         f"| {evaluation.notes.get(name, '')} |"
         for name, metric in evaluation.metrics.items()
     )
-    has_threshold = evaluation.honesty is not None
-    exception = ", unless you use `harken predict --max-error RATE`" if has_threshold else ""
+    has_targets = all(run.task.target(example) is not None for example in run.splits["dev"])
+    exception = ", unless you use `harken predict --max-error RATE`" if has_targets else ""
     return f"""# {run.folder.name}
 
 A model for the task `{run.recipe.task}`, trained with Harken {__version__} and PyTorch \

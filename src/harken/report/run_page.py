@@ -32,7 +32,7 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
     ]
     if evaluation.honesty is not None:
         sections.append(honesty_section(evaluation.honesty))
-    lead = "Moving average of the cross-entropy in nats per target."
+    lead = "Moving average of the loss in nats per target."
     sections.append(Section(title="Training", lead=lead, body=_training(run.folder / LOG)))
     if figures := _attention(run, evaluation):
         lead = "Attention weights of every layer and head for one held-out example."

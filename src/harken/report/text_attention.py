@@ -23,10 +23,11 @@ from harken.report.page import render
 from harken.report.palette import Weights, block_size, color_position, max_pool
 from harken.report.viewed_attention import ViewedAttention
 
-# The same values are in page.js.
+# These three have the same values in page.js.
 _PACKED_UNIT = 10_000  # four decimals; page.js rounds them to two
 THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.5)
 LINES_PER_QUERY = 4
+
 _TICKS = [(f"{weight:g}", math.sqrt(weight)) for weight in (0.0, 0.05, 0.25, 0.5, 1.0)]
 _MAX_BLOCKS, _MIN_BLOCKS = 256, 32  # along an axis of a page, if the text is long
 _MAX_WEIGHTS = 2_000_000  # of all heads of a page; a weight takes up to 5 bytes

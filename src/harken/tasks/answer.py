@@ -324,7 +324,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
 
         stages = [stage("finetune", finetune, question_batch, answer_loss, dev_accuracy)]
         if pretrain.steps > 0:
-            text_shards, title_shards = cache / "read", cache / "titles"
+            text_shards, title_shards = cache / "texts", cache / "titles"
             encoded = partial(encode_texts, recipe.data.corpus(), vocabulary)
             write_shards(text_shards, encoded, len(vocabulary))
             write_shards(title_shards, partial(encoded, change=title_of), len(vocabulary))

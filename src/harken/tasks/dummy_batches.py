@@ -36,9 +36,11 @@ def token_sizes(
     return DummySizes(stage, {"B": rows or max(1, batch_tokens // tokens), "T": tokens}, assumed)
 
 
-def random_tokens(generator: torch.Generator, entries: int, *shape: int) -> Int[Tensor, "*shape"]:
-    """Draw tokens of a vocabulary of `entries`, without the special tokens."""
-    return torch.randint(min(len(SPECIAL), entries - 1), entries, shape, generator=generator)
+def random_tokens(
+    generator: torch.Generator, vocab_size: int, *shape: int
+) -> Int[Tensor, "*shape"]:
+    """Draw tokens other than the special ones."""
+    return torch.randint(min(len(SPECIAL), vocab_size - 1), vocab_size, shape, generator=generator)
 
 
 def random_text_batch(rows: int, length: int, vocab_size: int) -> TokenBatch:

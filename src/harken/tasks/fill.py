@@ -67,7 +67,7 @@ min_count = {encode.min_count}    # rarer words are <unknown>
 vocab_size = {encode.vocab_size}    # words at most
 
 [model]
-kind = "{model.kind}"    # an RNN from each side; or "masked": a Transformer
+kind = "{model.kind}"    # two RNNs, one per direction; or "masked": a Transformer
 width = {model.width}
 dropout = {model.dropout}
 

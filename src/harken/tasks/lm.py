@@ -26,7 +26,7 @@ from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import LMStepper
 from harken.encode.parallel import encode_corpus
-from harken.encode.stream import CorpusSample, StreamEncoder, read_texts_whole
+from harken.encode.stream import CHUNK_SIZE, CorpusSample, StreamEncoder, read_texts_whole
 from harken.encode.subwords import CharactersConfig, TokenizerConfig
 from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
@@ -50,9 +50,9 @@ MAX_NEW_TOKENS = 200  # of a continuation, if the recipe does not set it
 BATCH_SIZE = 32  # prompts in a search
 BATCH_TOKENS = 4096  # in a batch of evaluation
 MAX_CHUNK = 4096  # tokens; longer chunks, such as text without spaces, are cut
-# a larger share for `dev` is reduced to this many characters, or documents
+# maximum size of the held-out share of the training text: characters, or lines
 MAX_HELD_OUT = {"file": 2**24, "lines": 2**16}
-MAX_EPOCHS_PER_BATCH = 1000  # each is planned separately
+MAX_EPOCHS_PER_BATCH = 1000  # each epoch is shuffled separately
 SAMPLES, PROMPT_CHARACTERS, SAMPLE_TOKENS = 3, 64, 100  # continuations in the report
 
 AnyLanguageModel = GPT | FixedStateLM
@@ -63,7 +63,7 @@ documents = "{data.documents}"    # or "lines": one document per line
 kind = "{encode.kind}"    # or "bpe", "unigram", "words"
 
 [model]
-kind = "{model.kind}"    # or "rnn", "cnn", with only width and dropout
+kind = "{model.kind}"    # or "rnn", "cnn": remove layers, max_length and position
 layers = {model.layers}
 width = {model.width}
 max_length = {model.max_length}    # tokens of context
@@ -220,12 +220,14 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
 
     def _notes(self, tokens: int) -> Mapping[str, str]:
         window = self.recipe.window
-        ends = " and line ends" if self.stream.documents == "lines" else ""
+        is_lines = self.stream.documents == "lines"
+        ends = " and line ends" if is_lines else ""
+        units = "lines" if is_lines else f"pieces of {CHUNK_SIZE} characters"
         return {
             "nats": f"per token, over {tokens:,} tokens, each predicted once, in windows of "
             f"{window} that overlap by half: after the first {window}, each has at least "
-            f"{window // 2} tokens of context; the interval is over blocks of the text and needs "
-            f"{MIN_PIECES} pieces",
+            f"{window // 2} tokens of context; the interval is over blocks of the text and "
+            f"needs at least {MIN_PIECES} {units}",
             "bits": "per token: nats / ln 2",
             "bits_per_character": f"total bits / characters{ends} of the text",
             "perplexity": "exp(nats per token)",
@@ -253,9 +255,13 @@ def token_nats(
 def chunk_losses(
     nats: Float[np.ndarray, "targets"],
     chunks: Sequence[IntArray],
-    counts: Float[np.ndarray, "pieces 2"],
+    counts: Float[np.ndarray, "chunks 2"],
 ) -> TokenLosses:
-    """Sum the losses of each chunk; words and characters of a cut chunk are shared evenly."""
+    """Sum the losses of each chunk; `counts` are its words and characters.
+
+    A chunk of more than `MAX_CHUNK` tokens is cut, and its counts are divided in
+    proportion to tokens.
+    """
     lengths = np.array([len(chunk) for chunk in chunks])
     ends = np.cumsum(lengths)
     starts = np.concatenate(list(map(np.arange, ends - lengths, ends, repeat(MAX_CHUNK))))

@@ -127,8 +127,8 @@ class Splits(Mapping[str, Sequence[E]]):
 class Layout(Generic[R, E]):
     """How `harken new` writes a recipe of a task.
 
-    `template` is written after the file names in [data]. `{model.…}` is replaced by the default
-    value of this key; other values are not defaults.
+    `template` is the text after the file names in [data]. A placeholder such as `{model.width}` is
+    replaced by the value of this key, after `overrides` and `suggest`.
     """
 
     calls: Mapping[str, Sequence[str]]  # example arguments -> the key of each file in [data]
@@ -137,8 +137,9 @@ class Layout(Generic[R, E]):
     stage: str | None = None  # key of the stage whose `evaluate_every` is computed
     count: Callable[[Sequence[E]], int] = len  # number of `examples` in a split
     check: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # raises, or returns notes
-    overrides: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # from the files
-    suggest: Callable[[R, Splits[E]], Mapping[str, object]] = lambda recipe, splits: {}  # overrides
+    overrides: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # of recipe keys
+    # overrides that depend on the data
+    suggest: Callable[[R, Splits[E]], Mapping[str, object]] = lambda recipe, splits: {}
 
 
 @dataclass(frozen=True, slots=True)

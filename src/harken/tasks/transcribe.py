@@ -54,7 +54,7 @@ mel_bins = {encode.filterbank.mel_bins}    # 40 are enough for 8000 Hz
 normalize = "{encode.filterbank.normalize}"    # "level" for short words
 
 [encode.tokenizer]
-kind = "{encode.tokenizer.kind}"    # "words" for few words; "characters", "bpe", "unigram"
+kind = "{encode.tokenizer.kind}"    # "words" if there are few; or "characters", "bpe", "unigram"
 
 [model]
 encoder.kind = "{model.encoder.kind}"    # or "transformer", or

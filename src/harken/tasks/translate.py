@@ -240,14 +240,15 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
         stepper, limit = Seq2SeqStepper(model, END), max_tokens(model, search)
         # The longest sources come first, so that running out of memory is noticed early.
         ranked = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
-        batches = (ranked[at : at + BATCH_SIZE] for at in range(0, len(ranked), BATCH_SIZE))
+        starts = range(0, len(ranked), BATCH_SIZE)
+        batches = (ranked[start : start + BATCH_SIZE] for start in starts)
 
         def search_batch(chosen: Sequence[int]) -> Beams:
             rows, row_keys = [sources[index] for index in chosen], [keys[index] for index in chosen]
             return search_tokens(stepper, rows, self.device, search, limit, nbest, row_keys)
 
-        found = chain.from_iterable(map_batches(search_batch, batches))
-        beams = dict(zip(ranked, found, strict=True))
+        ranked_beams = chain.from_iterable(map_batches(search_batch, batches))
+        beams = dict(zip(ranked, ranked_beams, strict=True))
         return [beams[index] for index in range(len(sources))]
 
     def _chunks(self, tokens: IntArray) -> list[IntArray]:

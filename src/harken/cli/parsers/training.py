@@ -120,7 +120,8 @@ def predict_options(parser: Parser) -> None:
     add("--times", action="store_true", help="Print start and end of every word (speech only)")
     parser.add_search_options()
     parser.add_device_and_json()
-    parser.epilog = """Lines of stdin are predicted as they arrive; lines that wait are batched.
+    parser.epilog = """Lines of stdin are predicted as they arrive, in batches if several are
+waiting.
 
 output:
   One line per line of input; a blank line stays blank. With --confidence, a tab and the probability
