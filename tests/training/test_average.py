@@ -118,7 +118,8 @@ def test_an_interrupted_evaluation_leaves_the_raw_weights(
 
 def test_integers_and_constants_are_not_averaged() -> None:
     kept = [
-        {"steps": torch.tensor(number), "slopes": torch.tensor([0.1, 1 / 3])} for number in (3, 5, 8)
+        {"steps": torch.tensor(number), "slopes": torch.tensor([0.1, 1 / 3])}
+        for number in (3, 5, 8)
     ]
     assert_equal(mean_weights(kept), kept[-1])
     blend_(kept[0], kept[1], 0.3)
@@ -128,4 +129,3 @@ def test_integers_and_constants_are_not_averaged() -> None:
 def test_a_mean_of_no_evaluations_is_refused() -> None:
     with pytest.raises(ValueError, match="expected evaluate_every of 1 or more"):
         StageConfig(average=CheckpointAverageConfig())
-
