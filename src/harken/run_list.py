@@ -3,21 +3,23 @@
 import math
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from harken.errors import HarkenError, UserError, error_text
 from harken.files import is_locked
-from harken.inputs import is_file, is_folder, open_input, read_input, safetensors_header
+from harken.inputs import exists, is_file, is_folder, open_input, read_input, safetensors_header
 from harken.measure.interval import Estimate
 from harken.run_folder import (
     CHECKPOINTS,
     LOG,
     MAX_LINE,
+    METRICS,
     MODEL,
     PROVENANCE,
     RECIPE,
@@ -29,6 +31,7 @@ MAX_RECIPE = 2**20
 # Endings of the names of stored tensors that are not parameters.
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "slopes")
 
+Result = TypeVar("Result")
 State = Literal["finished", "training", "interrupted", "damaged"]
 
 
@@ -65,7 +68,7 @@ def list_run(folder: Path, name: str) -> ListedRun:
     """Return the state and the main figures of a run folder."""
     problems: list[str] = []
 
-    def read(reader: Any, default: Any = None) -> Any:
+    def read(reader: Callable[[], Result], default: Result) -> Result:
         try:
             return reader()
         except HarkenError as error:
@@ -74,13 +77,15 @@ def list_run(folder: Path, name: str) -> ListedRun:
             problems.append(error_text(error))
         return default
 
-    has_model = is_file(folder / MODEL)
-    task = read(lambda: read_task(folder / RECIPE))
-    event = {} if has_model else read(lambda: last_step(folder / LOG), {})
-    metrics = read(lambda: read_metrics(folder)["metrics"], {}) if has_model else {}
+    has_model, is_evaluated = is_file(folder / MODEL), exists(folder / METRICS)
+    task = read(partial(read_task, folder / RECIPE), None)
+    nothing: dict[str, Any] = {}
+    event = nothing if has_model else read(partial(last_step, folder / LOG), nothing)
+    record = read(partial(read_metrics, folder), nothing) if is_evaluated else nothing
+    metrics = record.get("metrics", nothing)
     metric = next(iter(metrics), None)
-    state: State = "finished" if has_model else "interrupted"
-    parameters = read(lambda: count_parameters(folder))
+    state: State = "finished" if has_model and is_evaluated else "interrupted"
+    parameters = read(partial(count_parameters, folder), None)
     if is_locked(folder):
         state, problems = "training", []
     elif problems:

@@ -34,7 +34,7 @@ def _cells(listed: ListedRun) -> tuple[str, ...]:
         format_estimate(listed.estimate),
         "–" if listed.parameters is None else f"{listed.parameters:,}",
         file_size_text(listed.bytes),
-        listed.date.removesuffix(listed.date[16:]),
+        listed.date[:16],  # without seconds
     )
 
 

@@ -104,8 +104,10 @@ def group_difference(first: Sequence[Sample], second: Sequence[Sample]) -> Diffe
     errors += [_seed_error(_without_each(group)) for group in (first, second)]
     error, df = _combined(errors)
     if not error > 0:
-        half_width = math.nan if top is None or value else top * upper_bound(0, len(counts), TAIL)
-        p = float(value == 0)
+        # No example and no seed changes the difference: it is 0, or the same in every example.
+        is_equal = abs(value) < 1e-12
+        bound = top * upper_bound(0, len(counts), TAIL) if top is not None else math.nan
+        half_width, p = (bound, 1.0) if is_equal else (math.nan, 0.0)
     else:
         half_width, p = error * t_quantile(df), t_tail(value / error, df)
     if not half_width > 0:
