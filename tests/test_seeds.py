@@ -75,20 +75,7 @@ def test_stopped_twice_and_resumed_ends_in_the_same_table(
     records = [(run / "metrics.json").read_text() for run in (tmp_path / "run", group)]
     assert records[0] == records[1]
     lines = [line.split() for line in printed[0].out.splitlines() if line.strip()]
-    assert lines[0] == [
-        "metric",
-        "mean",
-        "std",
-        "95",
-        "%",
-        "interval",
-        "seed",
-        "3",
-        "seed",
-        "4",
-        "seed",
-        "5",
-    ]
+    assert " ".join(lines[0]) == "metric mean std 95 % interval seed 3 seed 4"
     assert cli.json(*command, "--run", group) == json.loads(records[0])
 
 
@@ -98,7 +85,7 @@ def test_errors_change_nothing(group: Path, cli: Cli) -> None:
     command = ("train", recipe, "--run", group, "--seeds")
     assert "seed-3: the folder already holds a run" in cli.error(*command, 2)
     assert "seed-3: the recipe differs" in cli.error(
-        *command, 2, "--resume", "--set", "seed=3", "--set", "training.steps=9"
+        *command, 2, "--resume", "--set", "training.steps=9"
     )
     assert "that of a single run" in cli.error(
         "train", recipe, "--run", group / "seed-3", "--seeds", 2, "--resume"
