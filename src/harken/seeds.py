@@ -17,7 +17,7 @@ from typing import Any
 from harken.config import MAX_SEED
 from harken.errors import UserError
 from harken.files import json_text, write_text
-from harken.measure.seeds import SeedEstimate, mean_estimates
+from harken.measure.seed_means import SeedEstimate, mean_estimates
 from harken.pipeline import Listener, check_run_folder, train
 from harken.recipe import Recipe
 from harken.run import load

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harken.cli.output import estimate_cells, print_json, print_metrics, print_note, print_table
 from harken.measure.interval import format_value
-from harken.measure.seeds import SeedEstimate
+from harken.measure.seed_means import SeedEstimate
 from harken.pipeline import train
 from harken.recipe import Recipe, load_recipe
 from harken.report.run_page import metric_name

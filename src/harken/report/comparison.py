@@ -13,7 +13,7 @@ from harken.measure.interval import (
     format_difference_interval,
 )
 from harken.measure.paired import SIGNIFICANT, Difference, holm
-from harken.measure.seeds import group_comparable, group_difference, mean_estimates
+from harken.measure.seed_means import group_comparable, group_difference, mean_estimates
 from harken.report.page import Section, page
 from harken.report.run_page import metric_name
 from harken.report.tables import ResultRow, plain_table, result_table

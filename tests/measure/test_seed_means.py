@@ -15,7 +15,7 @@ from harken.measure.interval import (
 )
 from harken.measure.paired import difference, holm
 from harken.measure.quantiles import t_quantile, t_tail
-from harken.measure.seeds import group_comparable, group_difference, mean_estimate
+from harken.measure.seed_means import group_comparable, group_difference, mean_estimate
 
 RNG = np.random.default_rng(7)
 
