@@ -15,7 +15,7 @@ def run(options: argparse.Namespace) -> None:
     runs = list(list_runs(options.folder))
     for listed in runs:
         if listed.problem is not None:
-            print_note(f"harken: {listed.run}: {listed.problem}")
+            print_note(f"harken: {listed.problem}")
     if not runs:
         print_note(f"no runs in {options.folder}")
     if runs or options.json:
