@@ -9,8 +9,8 @@
     t           quantile of Student's t with se^4 / (se_seeds^4 / (K - 1) + se_examples^4 / df)
                 degrees of freedom (Welch, Satterthwaite); df is that of `interval`
 
-The variation that depends on both seed and example is in both terms, so intervals are slightly too
-wide. If every seed has examples of its own, se_seeds includes their variation and is used alone.
+The variation that depends on both seed and example is in both terms. If every seed has examples of
+its own, se_seeds includes their variation and is used alone.
 
 The difference of two groups is that of their values, paired over examples: its replicates without
 an example leave it out of both groups, and se^2 has a term for the seeds of each. p is that of
