@@ -194,10 +194,11 @@ def test_the_best_weights_are_kept_and_patience_ends_a_stage(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "average", [NoAverageConfig(), EMAConfig(), CheckpointAverageConfig(last=2)]
+    "averages",
+    [(NoAverageConfig(), NoAverageConfig()), (EMAConfig(), CheckpointAverageConfig(last=2))],
 )
 def test_a_run_stopped_after_any_event_resumes_exactly(
-    tmp_path: Path, average: AverageConfig
+    tmp_path: Path, averages: tuple[AverageConfig, AverageConfig]
 ) -> None:
     """Stopped after a step and before its evaluation, the evaluation is repeated."""
 
@@ -205,9 +206,9 @@ def test_a_run_stopped_after_any_event_resumes_exactly(
         return [0.3, 0.1, 0.4, 0.2][round(1000 * float(model_state(model)["0.bias"].sum())) % 4]
 
     def new(folder: str) -> Training[nn.Module]:
-        every = {"evaluate_every": 2, "patience": 3, "save_every": 4, "average": average}
-        first = small_stage("first", evaluate, steps=9, **every)
-        second = small_stage("second", evaluate, steps=3, **every)
+        every = {"evaluate_every": 2, "patience": 3, "save_every": 4}
+        first = small_stage("first", evaluate, steps=9, average=averages[0], **every)
+        second = small_stage("second", evaluate, steps=4, average=averages[1], **every)
         return training(network(), [first, second], tmp_path / folder)
 
     def comparable(event: Event) -> tuple[object, ...]:
