@@ -92,6 +92,7 @@ def test_errors_change_nothing(group: Path, cli: Cli) -> None:
     )
     assert "expected 2 or more, got 1" in cli(*command, 1, code=2).err
     assert "expected 2 or more" in cli.error(*command, 2, "--seed", 2**63 - 1)
+    assert f"such as {group / 'seed-3'}" in cli.error("evaluate", group)
     assert "files that are not a run" in cli.error("train", recipe, "--run", group)
     with pytest.raises(UserError, match="got 1 from 3"):
         train_seeds(load_recipe(recipe), group, 1)

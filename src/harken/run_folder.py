@@ -41,9 +41,11 @@ def require_run(folder: Path) -> None:
             fix="check the name, or train a model with `harken train RECIPE.toml`",
         )
     if not is_file(folder / RECIPE):
+        seeds = list(seed_folders(folder).values())
         reason = f"it has no {RECIPE}" if is_folder(folder) else "it is a file"
         problem = f"not a run folder: {folder} ({reason})"
-        raise UserError(problem, fix="name the folder that training wrote")
+        fix = "name the folder that training wrote"
+        raise UserError(problem, fix=fix if not seeds else f"{fix}, such as {seeds[0]}")
     if not is_file(folder / MODEL):
         message = f"{folder}: training has not finished"
         raise UserError(message, fix=f"finish it with `harken train {folder / RECIPE} --resume`")
