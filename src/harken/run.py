@@ -7,6 +7,7 @@ manifest.json       SHA-256 of recipe.toml, tokenizer.json and model.safetensors
 README.md           model card                      report.html      report
 checkpoints/        to resume from                  tokens/          encoded training data
 provenance.json     recipe, data digests and versions at the start of the run
+tensorboard/        event files, if training.track = ["tensorboard"]
 """
 
 import math
@@ -40,7 +41,7 @@ from harken.training.runtime import Device, choose_device, configure_process
 
 RECIPE, TOKENIZER, MODEL = "recipe.toml", "tokenizer.json", "model.safetensors"
 METRICS, LOG, CARD, REPORT = "metrics.json", "log.jsonl", "README.md", "report.html"
-CHECKPOINTS, TOKENS = "checkpoints", "tokens"
+CHECKPOINTS, TOKENS, TENSORBOARD = "checkpoints", "tokens", "tensorboard"
 MAX_LINE = 2**20  # bytes of a line of the log
 MAX_METRICS = 2**20
 

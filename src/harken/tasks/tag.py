@@ -47,6 +47,7 @@ from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 MAX_SENTENCE = 500  # words; if the only sentence of a file is longer, blank lines are missing
 DUMMY_CHARACTERS = 12  # per word of a dummy batch
@@ -102,6 +103,7 @@ class TagTraining:
     """The stages of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    track: tuple[Tracker, ...] = ()  # "tensorboard" writes event files into the run folder
     vectors: VectorsConfig = field(default_factory=VectorsConfig)  # first stage; 0 steps skip it
     tags: TagsConfig = field(default_factory=TagsConfig)  # second stage
 
