@@ -175,7 +175,7 @@ def test_the_language_of_a_translation_is_in_its_name(
         ("lm -", "-: expected a file, got stdin"),
         ("lm txet.txt", "txet.txt: file not found (expected a text file); did you mean"),
         ("tag text.txt", "text.txt:1: expected 10 tab-separated columns"),
-        ("answer questions.tsv texts.txt", "texts.txt:1: expected question"),
+        ("answer questions.tsv texts.txt", "questions.tsv:1: expected text, got 2 columns"),
         ("lm empty.txt", "empty.txt: the file has no text"),
         ("fill one.txt", "got 1; add examples"),
         ("lm text.txt test.conllu/x", "test.conllu/x"),

@@ -19,7 +19,16 @@ from typing import NamedTuple
 from harken.config.spelling import nearest
 from harken.errors import UserError
 from harken.formats.records import parse_object, require_unicode
-from harken.formats.text import COMPRESSIONS, MAX_LINE, Line, iter_lines, open_text, read_lines
+from harken.formats.text import (
+    COMPRESSIONS,
+    MAX_LINE,
+    Line,
+    display_path,
+    iter_lines,
+    open_text,
+    read_lines,
+)
+from harken.formats.tsv import split_cells
 from harken.inputs import open_input
 from harken.strict_json import is_finite, wrong_value
 
@@ -43,19 +52,20 @@ def is_table(path: Path) -> bool:
     return _uncompressed_name(path).endswith(TABLES)
 
 
+def has_lists(path: Path) -> bool:
+    """Whether the name is that of JSON lines or Parquet, whose values may be lists."""
+    return _uncompressed_name(path).endswith((".jsonl", ".parquet"))
+
+
 def read_table(path: Path, columns: Columns, *, keep_empty: bool = False) -> Iterator[Row]:
     """Yield the rows of a table.
 
     Numbers are converted to text. Rows without any value are skipped, and an empty value is an
     error, except with `keep_empty`. Blank lines of a file with a header are no rows.
     """
-    name, has_row = _uncompressed_name(path), False
-    if name.endswith(".parquet"):
-        rows = _parquet_rows(path, columns)
-    else:
-        rows = _json_rows(path, columns) if name.endswith(".jsonl") else _text_rows(path, columns)
-    for number, values in rows:
-        where, named = f"{path}:{number}", zip(columns.values(), values, strict=True)
+    file, has_row = display_path(path), False
+    for number, values in read_values(path, columns):
+        where, named = f"{file}:{number}", zip(columns.values(), values, strict=True)
         texts = [cell_text(where, column, value) for column, value in named]
         if keep_empty or all(map(str.strip, texts)):
             has_row = True
@@ -63,8 +73,16 @@ def read_table(path: Path, columns: Columns, *, keep_empty: bool = False) -> Ite
         elif any(map(str.strip, texts)):
             raise _empty_value(where, columns, texts)
     if not has_row:
-        message = f"{path}: the table has no rows (expected at least one)"
+        message = f"{file}: the table has no rows (expected at least one)"
         raise UserError(message, fix="check that the file was written or downloaded completely")
+
+
+def read_values(path: Path, columns: Columns) -> Rows:
+    """Yield the number and the values of each row; those of JSON lines and Parquet may be lists."""
+    name = _uncompressed_name(path)
+    if name.endswith(".parquet"):
+        return _parquet_rows(path, columns)
+    return _json_rows(path, columns) if name.endswith(".jsonl") else _text_rows(path, columns)
 
 
 def cell_text(where: str, column: str, value: object) -> str:
@@ -105,7 +123,13 @@ def _text_rows(path: Path, columns: Columns) -> Rows:
         if is_csv or _is_header(first, columns):
             yield from _csv_rows(first, lines, columns, DELIMITERS if is_csv else "\t")
         else:
-            yield from _plain_rows(chain([first], lines), columns)
+            yield from ((number, [""] * len(columns)) for number in range(1, first.number))
+            for line in chain([first], lines):
+                is_blank = not line.text.strip()
+                yield (
+                    line.number,
+                    [""] * len(columns) if is_blank else split_cells(line, [*columns], SEE),
+                )
 
 
 def _is_header(line: Line, columns: Columns) -> bool:
@@ -158,26 +182,6 @@ def _wrong_cells(
     problem = f"expected {len(names)} fields as in the header, got {len(cells)} in {shown!r}"
     fix = f"put fields that contain {delimiter!r} or line breaks in double quotes"
     return UserError(f"{path}:{number}: {problem}", fix=fix)
-
-
-def _plain_rows(lines: Iterable[Line], columns: Columns) -> Rows:
-    """Yield the cells of tab-separated lines without header and quotes."""
-    for line in lines:
-        cells = line.text.split("\t")
-        if not line.text.strip():
-            cells = [""] * len(columns)
-        if len(cells) != len(columns):
-            raise not_cells(line, "<TAB>".join(columns), SEE)
-        yield line.number, cells
-
-
-def not_cells(line: Line, expected: str, see: str) -> UserError:
-    """Return the error for a line with another number of tabs."""
-    tabs, text = line.text.count("\t"), line.text.strip()
-    fix = "keep two columns, for example with `cut -f1,2`" if tabs > 1 else see
-    if not tabs and "  " in text:
-        fix = "replace the run of spaces by one tab"
-    return line.error(f"expected {expected}, got {tabs} tabs in {text[:60]!r}", fix)
 
 
 # --- JSON lines and Parquet

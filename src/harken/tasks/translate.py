@@ -39,6 +39,7 @@ from harken.inspection.refs import is_encoder_attention
 from harken.measure.bleu import bleu
 from harken.models.seq2seq import MAX_SOURCE, EncoderDecoder, EncoderDecoderConfig
 from harken.tasks.attention_view import AttentionExample, output_title, self_attention_view
+from harken.tasks.columns import PairColumns
 from harken.tasks.dummy_batches import DummySizes, random_seq2seq_batch, random_tokens, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, beam_prediction, truncation_of
 from harken.tasks.seq2seq import (
@@ -97,8 +98,7 @@ class TranslateData:
     train: ParallelFiles | Files  # training files: two texts, or a file, list or glob
     dev: ParallelFiles | Files | float = 0.02  # validation files, or a share to hold out
     test: ParallelFiles | Files | None = None  # files that are not used in training
-    source_column: str = "source"  # column of .parquet files, or key of .jsonl lines
-    target_column: str = "target"  # the same for the translations
+    columns: PairColumns = PairColumns()  # columns of tables
     # characters of training pairs that the tokenizer is fitted on, spread evenly
     tokenizer_sample: int = bounded(2**26, at_least=1, at_most=2**40)
     target_language: str = "en"  # language of the Moses tokenizer, which BLEU uses
@@ -108,7 +108,7 @@ class TranslateData:
 
     def corpus(self, files: ParallelFiles | Files) -> PairCorpus:
         """Return the pairs of these files."""
-        return find_pairs(files, (self.source_column, self.target_column))
+        return find_pairs(files, (self.columns.source, self.columns.target))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
