@@ -120,10 +120,10 @@ class TagRecipe:
     training: TagTraining = field(default_factory=TagTraining)  # training stages
 
 
-def check_sentences(files: Sequence[Path]) -> list[str]:
+def check_sentences(recipe: TagRecipe, files: Sequence[Path]) -> list[str]:
     """Reject a file without blank lines, which would be read as one sentence."""
     for file in files:
-        sentences = read_conllu(file)
+        sentences = TagTask().read_file(recipe, file)
         words = len(sentences[0].words)
         if len(sentences) == 1 and words > MAX_SENTENCE:
             raise UserError(

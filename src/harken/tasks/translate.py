@@ -158,10 +158,11 @@ def suggest_vocab_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[st
     return {"encode.vocab_size": min(recipe.encode.vocab_size, size)}
 
 
-def check_translations(files: Sequence[Path]) -> list[str]:
+def check_translations(recipe: TranslateRecipe, files: Sequence[Path]) -> list[str]:
     """Reject labels in place of translations; note if most targets are too short for BLEU."""
     path = files[min(1, len(files) - 1)]
-    pairs = find_pairs(path if len(files) == 1 else ParallelFiles(source=files[0], target=path))
+    side = ParallelFiles(source=files[0], target=path)
+    pairs = recipe.data.corpus(path if len(files) == 1 else side)
     targets = [pair.target.strip() for pair in islice(pairs.pairs(), MAX_CHECKED)]
     distinct = Counter(targets)
     if len(targets) >= 20 and len(distinct) <= len(targets) // 10:
