@@ -40,6 +40,7 @@ ORDER = [
     "recipe",
     "provenance",
     "run",
+    "python_examples",
     "foreign",
     "cost",
     "claims",
