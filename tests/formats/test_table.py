@@ -116,7 +116,7 @@ def test_headers_of_tsv(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem", "fix"),
     [
-        ("a duck", "expected text<TAB>label, got no tab in 'a duck'", "formats.md#tables"),
+        ("a duck", "expected text<TAB>label, got no tab in 'a duck'", "tables.md#formats"),
         ("a duck    eine Ente", "got no tab", "replace the run of spaces by one tab"),
         ("Go.\tGeh.\tCC-BY 2.0", "got 3 columns", "`cut -f1,2`"),
         ("a\tA\t", "got 3 columns", "`cut -f1,2`"),

@@ -38,7 +38,7 @@ Rows = Iterator[tuple[int, Sequence[object]]]  # line or row, and the value of e
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 DELIMITERS = ",;\t"
 PARQUET_ROWS = 1024  # read at once
-SEE = "see docs/formats.md#tables"
+SEE = "see docs/tables.md#formats"
 
 
 class Row(NamedTuple):
