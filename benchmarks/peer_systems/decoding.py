@@ -17,6 +17,7 @@ from torch import nn
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import Seq2SeqStepper
 from harken.encode.vocabulary import END, VocabularySizes
+from harken.layers.onednn import packed_linears
 from peer_systems.steps import read_recipe
 
 FIRST = 4  # of the tokens in sources
@@ -88,6 +89,8 @@ def harken(*, beam: int, batch: int, **numbers: int) -> Callable[[], float]:
     forbid_end(model)
     stepper, search = Seq2SeqStepper(model, END), SearchConfig(beam=beam)
     source, present = padded(random_sources(batch, sizes.entries), 0)
+    # As in `Run.predict`; like CTranslate2, pack the weights once, before the first search.
+    packed_linears(model).__enter__()
 
     def run() -> float:
         outputs = generate(stepper, source, present, search=search, end=END, max_tokens=sizes.steps)

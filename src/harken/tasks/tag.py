@@ -72,7 +72,10 @@ evaluate_every = {training.tags.evaluate_every}    # steps; keeps the best weigh
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TagData(SplitPaths):
-    """CoNLL-U files. If `dev` is a share of `train`, equal sentences stay in the same split."""
+    """CoNLL-U files, or two columns `word<TAB>tag`.
+
+    If `dev` is a share of `train`, equal sentences stay in the same split.
+    """
 
     column: Literal["upos", "xpos"] = "upos"  # column of CoNLL-U with the tags
     columns: TagColumns = TagColumns()  # keys of JSON lines, or columns of Parquet
