@@ -177,9 +177,10 @@ def _csv_rows(first: Line, lines: Iterable[Line], columns: Columns, delimiters: 
             number = before + reader.line_num + 1
     except csv.Error as error:
         raise UserError(
-            f"{first.path}:{number}: the row cannot be read ({error}; expected fields separated "
-            f"by {' or '.join(map(repr, delimiters))})",
-            fix='put fields with quotes in quotes, and double the quotes in them: "say ""no"""',
+            f"{first.path}:{number}: the row cannot be read ({str(error).partition(' - ')[0]}; "
+            f"expected fields separated by {' or '.join(map(repr, delimiters))})",
+            fix="put fields with quotes or line breaks in double quotes, and double the quotes in "
+            'them, such as "say ""no"""',
         ) from None
 
 
@@ -217,7 +218,7 @@ def _wrong_cells(
 def _json_rows(path: Path, columns: Columns) -> Rows:
     example = ", ".join(f'"{column}": "…"' for column in columns.values())
     for line in read_lines(path):
-        fields = parse_object(line, f"write {{{example}}} in each line")
+        fields = parse_object(line, f"write {{{example}}} in each line", keep_null=True)
         if not {*columns.values()} <= {*fields}:
             column_indices(line.where, list(fields), columns)
         values = [fields[column] for column in columns.values()]
