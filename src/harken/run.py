@@ -15,6 +15,7 @@ from torch import nn
 from harken.decode.search import SearchConfig
 from harken.errors import UserError
 from harken.measure.scored_answers import ScoredAnswers, exact_matches
+from harken.notebook import NotebookOutput
 from harken.recipe import AnyTask, Recipe, load_recipe, task_of
 from harken.run_folder import MODEL, RECIPE, TOKENIZER, require_run
 from harken.tasks.attention_view import AttentionExample
@@ -28,7 +29,7 @@ StringsOrPaths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Run:
+class Run(NotebookOutput):
     """A trained model with its recipe and vocabulary."""
 
     folder: Path
@@ -101,7 +102,8 @@ class Run:
 
     def attention(self, text: str) -> AttentionExample | None:
         """Return the attention of an input; None if it has no tokens or the model no attention."""
-        return self.predictor.attention(text)
+        example = self.predictor.attention(text)
+        return None if example is None else replace(example, model=self.model)
 
     def inputs(self, count: int) -> list[str]:
         """Return the first `count` inputs of the dev split that are not empty."""

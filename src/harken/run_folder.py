@@ -7,6 +7,7 @@ manifest.json       SHA-256 of recipe.toml, tokenizer.json and model.safetensors
 README.md           model card                      report.html      report
 checkpoints/        to resume from                  tokens/          encoded training data
 provenance.json     recipe, data digests and versions at the start of the run
+tensorboard/        event files, if training.track = ["tensorboard"]
 
 A folder of seeds has the runs seed-0/, seed-1/, … of one recipe, and metrics.json with their means.
 """
@@ -27,7 +28,8 @@ from harken.strict_json import JSON_ERRORS, is_finite, parse_json, text_of
 
 RECIPE, TOKENIZER, MODEL = "recipe.toml", "tokenizer.json", "model.safetensors"
 METRICS, LOG, CARD, REPORT = "metrics.json", "log.jsonl", "README.md", "report.html"
-CHECKPOINTS, TOKENS, PROVENANCE = "checkpoints", "tokens", "provenance.json"
+CHECKPOINTS, TOKENS, TENSORBOARD = "checkpoints", "tokens", "tensorboard"
+PROVENANCE = "provenance.json"
 SEED_FOLDER = re.compile(r"seed-([0-9]{1,19})")
 MAX_LINE = 2**20  # bytes of a line of the log
 MAX_METRICS = 2**20

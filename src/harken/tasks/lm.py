@@ -36,6 +36,7 @@ from harken.measure.perplexity import TokenLosses, loss_sample
 from harken.models.gpt import GPT, GPTConfig
 from harken.models.recurrent_lm import FixedStateLM, LanguageModelConfig
 from harken.tasks.attention_view import AttentionExample, next_token_example
+from harken.tasks.columns import TextColumns
 from harken.tasks.dummy_batches import DummySizes, random_text_batch, target_losses, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, Table, ranked_prediction, truncation_of
 from harken.tasks.seq2seq import Prompt, search_tokens
@@ -43,6 +44,7 @@ from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, file_calls,
 from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 WINDOW = 256  # tokens, for a model without a limit
 MAX_EPOCHS = 20  # above which `harken new` suggests dropout
@@ -89,7 +91,7 @@ class LanguageModelData:
     dev: Files | float = 0.1  # file to evaluate on, or a share of `train` that is held out
     test: Files | None = None  # file that is not used in training
     documents: Documents = "file"  # "file" for one text, "lines" for one document per line
-    text_column: str = "text"  # column of .parquet files, or key of .jsonl lines
+    columns: TextColumns = TextColumns()  # columns of tables
     # characters of training text that the tokenizer is fitted on, spread evenly
     tokenizer_sample: int = bounded(2**26, at_least=1, at_most=2**40)
 
@@ -99,7 +101,7 @@ class LanguageModelData:
     def corpus(self, files: Files) -> TextCorpus:
         """Return the texts of these files."""
         found = find_files(files)
-        return TextCorpus(files=found, documents=self.documents, column=self.text_column)
+        return TextCorpus(files=found, documents=self.documents, column=self.columns.text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +109,7 @@ class LanguageModelTraining(StageConfig):
     """The only stage of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    track: tuple[Tracker, ...] = ()  # "tensorboard" writes event files into the run folder
     steps: int = bounded(800, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     window: int | None = bounded(None, at_least=2)  # tokens per row; default: model.max_length
     batch_tokens: int = bounded(8192, at_least=1, at_most=MAX_BATCH)  # tokens per batch
