@@ -155,6 +155,8 @@ class Reference:
                 parts.append(form.format(" or ".join(names) + format_bounds(spec.bounds)))
             if links := [self.link(kind) for kind in config_types(types)]:
                 parts.append(form.format(", ".join(links)))
+        if items := [f"`{toml_literal(choice)}`" for choice in choices(item_types(spec.types))]:
+            parts.append(f"array of {', '.join(items)}")
         return ", ".join(parts)
 
     def section(self, kind: type) -> str:

@@ -4,10 +4,12 @@ The architecture is that of Marian: post-norm, ReLU, sinusoids, biases, one embe
 weights are random and the end token has a probability of almost 0, so that no search ends early.
 """
 
+import atexit
 import json
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,7 +92,9 @@ def harken(*, beam: int, batch: int, **numbers: int) -> Callable[[], float]:
     stepper, search = Seq2SeqStepper(model, END), SearchConfig(beam=beam)
     source, present = padded(random_sources(batch, sizes.entries), 0)
     # As in `Run.predict`; like CTranslate2, pack the weights once, before the first search.
-    packed_linears(model).__enter__()
+    packed = ExitStack()
+    packed.enter_context(packed_linears(model))
+    atexit.register(packed.close)
 
     def run() -> float:
         outputs = generate(stepper, source, present, search=search, end=END, max_tokens=sizes.steps)

@@ -47,6 +47,7 @@ from harken.run import (
     MODEL,
     RECIPE,
     REPORT,
+    TENSORBOARD,
     TOKENIZER,
     TOKENS,
     Run,
@@ -81,6 +82,7 @@ from harken.training.progress import training_progress
 from harken.training.runtime import check_precision, choose_device, configure_process
 from harken.training.sharding import build_sharded, uses_sharding
 from harken.training.signals import Interrupted, StopSignals, run_interruptibly, stop_signals
+from harken.training.tracking import require_trackers, tensorboard_events
 from harken.version import __version__
 
 Listener = Callable[[Event], None]
@@ -120,6 +122,9 @@ def train(
         listeners.append(stack.enter_context(training_progress(title, progress and main)))
         stack.enter_context(encoding_progress(title, progress if main else False))
         check_processes(recipe)
+        on_main(lambda: require_trackers(recipe.training.track))
+        if main and "tensorboard" in recipe.training.track:
+            listeners.append(stack.enter_context(tensorboard_events(folder / TENSORBOARD)))
         on_main(lambda: check_run_folder(recipe, folder, resume=resume))
         on_main(lambda: stack.enter_context(write_examples(recipe, folder, examples or {})))
         recorded = recorded_threads(folder) if (folder / RECIPE).exists() else 0

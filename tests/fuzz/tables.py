@@ -50,6 +50,7 @@ CONLLU = """# text = They ducks.
 1\tNo\tno\tINTJ\tUH\t_\t0\troot\t_\t_
 """
 TAGGED = "the\tO\nduck\tB-bird\n\t\nswims\tO\n"
+SPACED = "-DOCSTART- -X- O\n\nthe DT O\nduck NN B-bird\n\nswims VBZ O\n"
 ASKED = {"question": "question", "answer": "answer"}
 SHEET = (
     'number{0}question{0}answer\n1{0}"where{0} is\nit?"{0}here\n2{0}who is she?{0}Ada\n'
@@ -248,7 +249,7 @@ def _toml(tree: dict[str, Any], prefix: str = "") -> str:
 
 
 def run_conllu(folder: Path, rng: random.Random) -> None:
-    good = rng.choice([CONLLU, TAGGED, LISTS])
+    good = rng.choice([CONLLU, TAGGED, SPACED, LISTS])
     if isinstance(good, str):
         path = _write(folder / "mutant.conllu", mutate_lines(good, rng), rng)
     else:

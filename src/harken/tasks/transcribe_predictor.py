@@ -60,6 +60,7 @@ from harken.training.distributed import map_batches
 from harken.training.loop import StageConfig
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 BATCH_SIZE = 16  # sounds
 MAX_TOKENS = 1000  # for a model without a decoder
@@ -112,6 +113,7 @@ class TranscribeTraining:
     """Runtime, and the only stage of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    track: tuple[Tracker, ...] = ()  # "tensorboard" writes event files into the run folder
     speech: TranscribeStage = field(default_factory=TranscribeStage)  # the only stage
 
 
