@@ -33,6 +33,7 @@ def test_help_imports_neither_torch_nor_numpy() -> None:
     modules = imported("--help")
     assert not modules & {"torch", "numpy", *HEAVY}
     assert imported("predict", "--help") == modules
+    assert not imported("completion", "bash") & {"torch", "numpy", *HEAVY}
 
 
 @pytest.mark.parametrize("task", ["translate", pytest.param("answer", marks=pytest.mark.slow)])
