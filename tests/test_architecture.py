@@ -41,6 +41,7 @@ ORDER = [
     "recipe",
     "provenance",
     "run",
+    "python_examples",
     "foreign",
     "cost",
     "claims",

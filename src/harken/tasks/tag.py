@@ -38,6 +38,7 @@ from harken.inspection.record import has_multihead
 from harken.layers.losses import cross_entropy_
 from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
 from harken.tasks.attention_view import AttentionExample, self_attention_view
+from harken.tasks.columns import TagColumns
 from harken.tasks.dummy_batches import DummySizes, random_tokens, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, truncation_of
 from harken.tasks.tag_decoding import TagDecodingConfig, TaggedSentence, decode_tags
@@ -75,6 +76,7 @@ class TagData(SplitPaths):
     """Tagged words. If `dev` is a share of `train`, equal sentences stay in the same split."""
 
     column: Literal["upos", "xpos"] = "upos"  # column with the tags, in CoNLL-U files
+    columns: TagColumns = TagColumns()  # keys of JSON lines, or columns of Parquet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,10 +123,10 @@ class TagRecipe:
     decode: TagDecodingConfig = TagDecodingConfig()  # choice of tags
 
 
-def check_sentences(files: Sequence[Path]) -> list[str]:
+def check_sentences(recipe: TagRecipe, files: Sequence[Path]) -> list[str]:
     """Reject a file without blank lines, which would be read as one sentence."""
     for file in files:
-        sentences = read_conllu(file)
+        sentences = TagTask().read_file(recipe, file)
         words = len(sentences[0].words)
         if len(sentences) == 1 and words > MAX_SENTENCE:
             raise UserError(
@@ -229,7 +231,7 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
     )
 
     def read_file(self, recipe: TagRecipe, path: Path) -> list[Sentence]:
-        return read_conllu(path, column=recipe.data.column)
+        return read_conllu(path, recipe.data.column, recipe.data.columns.of("train"))
 
     def read_splits(self, recipe: TagRecipe) -> Splits[Sentence]:
         read, key = partial(self.read_file, recipe), lambda sentence: "\t".join(sentence.words)

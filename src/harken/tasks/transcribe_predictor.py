@@ -72,15 +72,15 @@ Frames = Float[Tensor, "S F"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeData(SplitPaths):
-    """Manifests of sound and text; if `dev` is a share, utterances are held out."""
+    """Manifests of audio files and transcripts; if `dev` is a share, utterances are held out."""
 
-    # maximum length of a sound or segment in seconds
+    # maximum length of a recording or segment in seconds
     max_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeEncoding:
-    """Sound to frames, text to tokens."""
+    """Audio to frames, text to tokens."""
 
     # log-mel filterbank
     filterbank: FilterbankConfig = FilterbankConfig(normalize="mean_and_variance")
