@@ -167,7 +167,6 @@ def test_the_language_of_a_translation_is_in_its_name(
     [
         ("answer texts.txt", "expected 2, 3 or 4 files, got 1; run `harken new answer texts"),
         ("tag", " or ".join(f"`harken new tag {call}`" for call in TASKS["tag"].layout.calls)),
-        ("tga x", "; did you mean 'tag'?"),
         ("answer bad-byte.txt train.tsv", "bad-byte.txt:24: invalid byte 0xe9"),
         ("lm text.txt --out mine.toml", "the file exists already"),
         ("tag train.conllu dev.conllu test.conllu text.txt", "expected 1, 2 or 3 files, got 4"),

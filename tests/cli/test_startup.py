@@ -33,6 +33,7 @@ def test_help_imports_neither_torch_nor_numpy() -> None:
     modules = imported("--help")
     assert not modules & {"torch", "numpy", *HEAVY}
     assert imported("predict", "--help") == modules
+    assert not imported("completion", "bash") & {"torch", "numpy", *HEAVY}
 
 
 def test_listing_runs_does_not_import_torch(

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from harken import config
 from harken.cli.output import print_note, print_result
-from harken.config.spelling import require_choice
 from harken.config.write import toml_literal
 from harken.errors import UserError
 from harken.files import write_text
@@ -37,7 +36,6 @@ seed = 0
 
 def run(options: argparse.Namespace) -> None:
     """Check the files, then write the recipe."""
-    require_choice("TASK", options.task, list(TASKS))
     if options.out.exists():
         problem = f"{options.out}: the file exists already"
         raise UserError(problem, fix="choose another name with --out, or remove the file")

@@ -4,6 +4,9 @@ from pathlib import Path
 
 from harken.cli.arguments import DEVICES, Parser, at_least, fraction
 
+# As in `recipe.TASKS`, whose module imports PyTorch.
+TASK_NAMES = ("answer", "tag", "fill", "lm", "translate", "transcribe", "caption")
+
 
 def demo_options(parser: Parser) -> None:
     """Train and evaluate a question answering model on generated data, and write the report."""
@@ -31,8 +34,8 @@ examples:
 def new_options(parser: Parser) -> None:
     """Check your files and write a recipe for them."""
     add = parser.add_argument
-    tasks = "answer, tag, fill, lm, translate, transcribe or caption"
-    add("task", metavar="TASK", help=f"Task: {tasks}")
+    tasks = f"{', '.join(TASK_NAMES[:-1])} or {TASK_NAMES[-1]}"
+    add("task", choices=TASK_NAMES, metavar="TASK", help=f"Task: {tasks}")
     add("files", nargs="*", default=[], type=Path, metavar="FILE", help="Data files")
     path = Path("recipe.toml")
     add("--out", type=Path, default=path, metavar="RECIPE.toml", help="Recipe to write")
