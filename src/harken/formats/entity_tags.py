@@ -27,7 +27,7 @@ class Entity(NamedTuple):
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Return the prefix and the kind of entity, such as B and person; O for any other tag."""
+    """Return the prefix and the entity type, such as B and person; O for any other tag."""
     match = ENTITY_TAG.fullmatch(tag)
     return (match[1], match[2]) if match else (OUTSIDE, "")
 
