@@ -284,7 +284,15 @@ def test_columns_of_tables_are_guessed_and_shown(desk: Path, cli: Cli) -> None:
     for wrong, message in (
         ("model.width=3", "--set model.width=3: expected data.columns.FIELD=NAME"),
         ("data.columns.answr=note", "unknown key 'answr' in [data.columns]; did you mean 'answer'"),
+        ("data.columns.text=x", "texts.csv:1: the header has no column 'x'"),
         ("data.columns.answer=nte", "no column 'nte' (expected one of n, The question, reply"),
     ):
         arguments = ("new", "answer", "texts.csv", "asked.csv", "--out", "no.toml", "--set", wrong)
         assert message in cli.error(*arguments)
+    (desk / "sätze.tsv").write_text("satz\turteil\n" + "a b c\tx\n" * 9 + "c d\ty\n")
+    cli("new", "fill", "sätze.tsv", "--set", "data.columns.text=satz", "--out", "satz.toml")
+    assert load_recipe(Path("satz.toml")).data.columns.text == "satz"
+    message = cli.error("new", "fill", "sätze.tsv", "--set", "data.columns.text=Wort", "--out", "x")
+    assert "sätze.tsv:1: the header has no column 'Wort' (expected one of satz, urteil)" in message
+    message = cli.error("new", "fill", "text.txt", "--set", "data.columns.text=x", "--out", "x")
+    assert "--set data.columns.text: expected a table, got text.txt" in message

@@ -36,6 +36,14 @@ def test_help_imports_neither_torch_nor_numpy() -> None:
     assert not imported("completion", "bash") & {"torch", "numpy", *HEAVY}
 
 
+def test_listing_runs_does_not_import_torch(
+    untrained_run: Callable[[str], Path],
+) -> None:
+    modules = imported("runs", untrained_run("tag").parent, "--json")
+    assert "harken.run_list" in modules
+    assert not modules & {"torch", *HEAVY}
+
+
 @pytest.mark.parametrize("task", ["translate", pytest.param("answer", marks=pytest.mark.slow)])
 def test_predict_imports_only_its_task(
     task: str, untrained_run: Callable[[str], Path], tmp_path: Path
