@@ -76,6 +76,11 @@ def join_labels(labels: Sequence[str]) -> str:
     return f"{SEPARATOR} ".join(labels)
 
 
+def split_labels(text: str) -> list[str]:
+    """Return the labels in a text, which commas separate."""
+    return [label for part in text.split(SEPARATOR) if (label := part.strip())]
+
+
 def _checked(where: str, example: LabeledExample) -> Path | None:
     if not example.input.strip():
         message = f"{where}: the text is empty (expected a text with a label)"
@@ -90,8 +95,10 @@ def _table(path: Path, contents: LabelFormat) -> Located:
     for row in read_table(path, columns, keep_empty=contents.multiple):
         where, text = f"{display_path(path)}:{row.number}", row.texts[field]
         cell = row.texts["label"]
-        cells = cell.split(SEPARATOR) if contents.multiple else [cell]
-        labels = _labels(where, columns["label"], [name for name in cells if name.strip()], contents)
+        if not text.strip() and not cell.strip():
+            continue  # a blank line
+        cells = split_labels(cell) if contents.multiple else [cell]
+        labels = _labels(where, columns["label"], cells, contents)
         file = None if contents.kind == "text" else path.parent / text
         yield where, LabeledExample(text if file is None else str(file), labels, file)
 

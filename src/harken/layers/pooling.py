@@ -1,12 +1,12 @@
 """Pooling: the states of a sequence or image -> one vector, B T J -> B width.
 
-    mean        c = mean over t of h_t
-    first       c = h_0
-    attention   c = sum over t of a_t h_t for each head,  a = softmax over t of q . W_K h_t
+mean        c = mean over t of h_t
+first       c = h_0
+attention   c = sum over t of a_t h_t for each head,  a = softmax over t of q . W_K h_t
 """
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -106,10 +106,12 @@ class AttentionPooling(nn.Module):
 
     def forward(self, states: States, present: Present) -> Float[Tensor, "B width"]:
         positions = torch.arange(states.shape[1], device=states.device)[None]
-        context = AttentionContext(padding_mask(present), positions[:, :1], positions)
+        context = AttentionContext(
+            mask=padding_mask(present), query_positions=positions[:, :1], key_positions=positions
+        )
         query = self.query.weight.expand(len(states), 1, -1)
         pooled = self.cross.attend(query, self.cross.project_kv(states), context)
-        return cast(Tensor, pooled[:, 0])
+        return pooled[:, 0]
 
 
 PoolingConfig = MeanPoolingConfig | FirstPoolingConfig | AttentionPoolingConfig

@@ -1,9 +1,9 @@
 """Metrics of classification, for one label or several labels per example.
 
-    F1 of a label  =  2 tp / (2 tp + fp + fn)
+F1 of a label  =  2 tp / (2 tp + fp + fn)
 
-    macro F1   the mean over the labels that occur in the references or in the predictions
-    micro F1   the same formula with tp, fp and fn summed over all labels
+macro F1   the mean over the labels that occur in the references or in the predictions
+micro F1   the same formula with tp, fp and fn summed over all labels
 """
 
 from collections import Counter
@@ -50,9 +50,7 @@ def _mean_f1(sums: Float[np.ndarray, "rows parts"]) -> Float[np.ndarray, "rows"]
     return mean
 
 
-def label_scores(
-    expected: Members, predicted: Members, names: Sequence[str]
-) -> list[TagScore]:
+def label_scores(expected: Members, predicted: Members, names: Sequence[str]) -> list[TagScore]:
     """Return precision, recall and F1 of each label that was expected or predicted."""
     scores = []
     for name, truth, output in zip(names, expected.T, predicted.T, strict=True):

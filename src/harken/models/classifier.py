@@ -1,10 +1,10 @@
 """Classifiers: an input -> encoder states -> one vector -> a logit per label.
 
-    text    tokens B T      --embedding--------->  B M J
-    sound   frames B S F    --frontend, norm---->  B M J
-    image   pixels B K Y X  --frontend, norm---->  B M J
+text    tokens B T      --embedding--------->  B M J
+sound   frames B S F    --frontend, norm---->  B M J
+image   pixels B K Y X  --frontend, norm---->  B M J
 
-    B M J  --backbone-->  B M H  --pooling-->  B width  --classifier-->  B labels
+B M J  --backbone-->  B M H  --pooling-->  B width  --classifier-->  B labels
 """
 
 from dataclasses import dataclass
@@ -55,6 +55,10 @@ class Classifier(nn.Module):
     """Base class: pooling and output layer. A subclass adds `encode` and `forward`."""
 
     max_length: int | None = None  # of the inputs
+    # The center of state i in the input is `offset + stride * i`; for images, along both axes.
+    offset: float = 0.0
+    stride: int = 1
+    columns, rows = 0, 0  # of the states of an image
 
     def add_output(
         self, config: "ClassifierConfig", backbone: Encoder | SpatialEncoder, labels: int
@@ -108,9 +112,10 @@ class TextClassifier(Classifier):
     ) -> None:
         super().__init__()
         self.embedding = TokenEmbedding(vocabulary, config.width)
-        self.add_output(config, build_encoder(config.encoder, config.width), labels)
+        backbone = build_encoder(config.encoder, config.width)
+        self.add_output(config, backbone, labels)
         self.max_length = config.max_length
-        initialize(self, self.backbone.layers, seed)
+        initialize(self, backbone.layers, seed)
 
     def encode(self, tokens: TokenIds, present: Present) -> EncoderOutput:
         """Return the states of the tokens."""
@@ -168,6 +173,7 @@ class SoundClassifier(Classifier):
         self.norm = nn.Identity() if has_norm else nn.LayerNorm(config.width)
         self.add_output(config, backbone, labels)
         self.max_length = config.max_length
+        self.offset, self.stride = self.frontend.offset, self.frontend.stride
         initialize(self, backbone.layers, seed)
 
     def encode(self, frames: Frames, present: Present) -> EncoderOutput:
@@ -220,8 +226,10 @@ class ImageClassifier(Classifier):
         self.channels = sizes.channels
         self.frontend = config.frontend.build(sizes, config.width)
         self.norm = nn.LayerNorm(config.width)
-        columns, rows = self.frontend.columns, self.frontend.rows
-        self.add_output(config, config.encoder.build(config.width, columns, rows), labels)
+        self.columns, self.rows = self.frontend.columns, self.frontend.rows
+        self.offset, self.stride = self.frontend.offset, self.frontend.stride
+        backbone = config.encoder.build(config.width, self.columns, self.rows)
+        self.add_output(config, backbone, labels)
         initialize(self, max(config.encoder.layers, 1), seed)
 
     def encode(self, images: Images) -> EncoderOutput:

@@ -205,13 +205,8 @@ def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[Cap
     files = examples[0].source
     if not isinstance(files, ImageFiles):
         return examples
-    batches = image_batches(len(examples))
-    array = stored_pixels(
-        lambda: (load_images(examples[batch]) for batch in batches),
-        len(examples),
-        files,
-        cache / PIXELS,
-    )
+    images = (load_images(examples[batch]) for batch in image_batches(len(examples)))
+    array = stored_pixels(images, len(examples), files, cache / PIXELS)
     source = ImageRows(array=array)
     return [replace(example, image=row, source=source) for row, example in enumerate(examples)]
 

@@ -1,6 +1,6 @@
 """Frames of sounds and pixels of images, computed once and stored in the run folder."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,15 +37,18 @@ def stored_frames(
 
 
 def stored_pixels(
-    batches: Callable[[], Iterator[ImageBatch]], count: int, files: ImageFiles, path: Path
+    batches: Iterable[ImageBatch], count: int, files: ImageFiles, path: Path
 ) -> ImageArray:
-    """Return the resized images as one array, so that each file is decoded once."""
+    """Return the resized images as one array, so that each file is decoded once.
+
+    The array is stored at `path` if it does not exist.
+    """
     if not exists(path):
         shape = (count, files.rows, files.columns, files.channels)
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         # Not memory-mapped: if the disk is full, writing to a mapped file kills the process.
         with replacing(path) as unfinished, unfinished.open("wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
-            for batch in batches():
+            for batch in batches:
                 file.write(batch.tobytes())
     return read_image_array(path)

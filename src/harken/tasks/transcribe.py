@@ -34,7 +34,7 @@ from harken.models.ctc import ctc_loss
 from harken.models.recognizer import BLANK, SpeechRecognizer
 from harken.tasks.dummy_batches import DummySizes, random_seq2seq_batch
 from harken.tasks.stored_inputs import stored_frames
-from harken.tasks.task import Layout, Splits, Task, file_calls, warn_unfit
+from harken.tasks.task import InputForm, Layout, Splits, Task, file_calls, warn_unfit
 from harken.tasks.transcribe_predictor import SpeechPredictor, TranscribeRecipe, TranscribeStage
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
@@ -135,7 +135,7 @@ def fitting_utterances(
 class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):
     """Speech recognition."""
 
-    inputs = "sounds"
+    recognizes_speech = True
     recipe_type = TranscribeRecipe
     vocabulary_type = Vocabulary
     predictor_type = SpeechPredictor
@@ -146,6 +146,9 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
         stage="training.speech",
         suggest=suggest_speech,
     )
+
+    def inputs(self, recipe: TranscribeRecipe) -> InputForm:
+        return "sounds"
 
     def read_file(self, recipe: TranscribeRecipe, path: Path) -> list[Utterance]:
         return read_utterances(path)
