@@ -72,7 +72,7 @@ class LabelPredictor(Predictor[ClassifyRecipe, LabeledExample, LabelVocabulary, 
                 input=text,
                 output=output if is_multiple else ranked[0].label,
                 confidence=joint_probability(row) if is_multiple else ranked[0].probability,
-                nbest=list(map(ranked_label, ranked[:nbest])) if nbest > 1 else (),
+                nbest=list(map(ranked_output, ranked[:nbest])) if nbest > 1 else (),
                 labels=ranked,
                 truncation=truncation,
             )
@@ -98,11 +98,11 @@ class LabelPredictor(Predictor[ClassifyRecipe, LabeledExample, LabelVocabulary, 
         )
         on_device = [tensor.to(self.device) for tensor in arguments]
         (prediction,) = self.predict([text])
-        name, output = text if states.unit == "tokens" else Path(text).name, prediction.output
+        output, is_text = prediction.output, self.recipe.data.input == "text"
         title = f"Pooling: weights of the {states.unit}"
         keys, media = states.texts, (states.sound, states.picture)
         return AttentionExample(
-            title=f"{name} → {output_title(output)}",
+            title=f"{text if is_text else Path(text).name} → {output_title(output)}",
             run=lambda: self.model(*on_device),
             views=[
                 AttentionView(title, is_cross_attention, [output_title(output)], keys, *media),
@@ -149,7 +149,7 @@ class ClassifyTask(Task[ClassifyRecipe, LabeledExample, LabelVocabulary, Classif
         return fit_labels(recipe, train)
 
     def build(self, recipe: ClassifyRecipe, sizes: VocabularySizes) -> Classifier:
-        inputs = recipe.encode.sizes(sizes.entries)
+        inputs = recipe.encode.sizes(sizes)
         return recipe.model.build(inputs, labels=sizes.tags, seed=recipe.seed)
 
     def stages(
@@ -194,11 +194,17 @@ class ClassifyTask(Task[ClassifyRecipe, LabeledExample, LabelVocabulary, Classif
         self, recipe: ClassifyRecipe, vocabulary: VocabularySizes, sizes: Mapping[str, int]
     ) -> MicroBatch[Classifier]:
         generator = torch.Generator().manual_seed(0)
-        arguments = recipe.encode.dummy_arguments(vocabulary.entries, sizes, generator)
+        arguments = recipe.encode.dummy_arguments(vocabulary, sizes, generator)
         targets = torch.randint(vocabulary.tags, (sizes["B"],), generator=generator)
         if recipe.is_multiple:
             targets = F.one_hot(targets, vocabulary.tags).float()
         return micro_batch(LabeledBatch(arguments, targets), labels_loss(recipe))
+
+
+def ranked_output(label: LabelProbability) -> RankedOutput:
+    """Return a label as an entry of an n-best list."""
+    probability = label.probability
+    return RankedOutput(label.label, math.log(probability) if probability > 0 else -math.inf)
 
 
 def joint_probability(probabilities: Float[np.ndarray, "labels"]) -> float:

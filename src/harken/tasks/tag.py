@@ -39,6 +39,7 @@ from harken.measure.interval import Sample
 from harken.measure.tagging import Tags, confusions, tag_accuracy, tag_scores
 from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
 from harken.tasks.attention_view import AttentionExample, self_attention_view
+from harken.tasks.columns import TagColumns
 from harken.tasks.dummy_batches import DummySizes, random_tokens, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, Table, truncation_of
 from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
@@ -74,6 +75,7 @@ class TagData(SplitPaths):
     """CoNLL-U files. If `dev` is a share of `train`, equal sentences stay in the same split."""
 
     column: Literal["upos", "xpos"] = "upos"  # column of CoNLL-U with the tags
+    columns: TagColumns = TagColumns()  # keys of JSON lines, or columns of Parquet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,10 +120,10 @@ class TagRecipe:
     training: TagTraining = field(default_factory=TagTraining)  # training stages
 
 
-def check_sentences(files: Sequence[Path]) -> list[str]:
+def check_sentences(recipe: TagRecipe, files: Sequence[Path]) -> list[str]:
     """Reject a file without blank lines, which would be read as one sentence."""
     for file in files:
-        sentences = read_conllu(file)
+        sentences = TagTask().read_file(recipe, file)
         words = len(sentences[0].words)
         if len(sentences) == 1 and words > MAX_SENTENCE:
             raise UserError(
@@ -285,7 +287,7 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
     )
 
     def read_file(self, recipe: TagRecipe, path: Path) -> list[Sentence]:
-        return read_conllu(path, column=recipe.data.column)
+        return read_conllu(path, recipe.data.column, recipe.data.columns.of("train"))
 
     def read_splits(self, recipe: TagRecipe) -> Splits[Sentence]:
         read, key = partial(self.read_file, recipe), lambda sentence: "\t".join(sentence.words)

@@ -139,7 +139,8 @@ class Layout(Generic[R, E]):
     stage: str | None = None  # key of the stage whose `evaluate_every` is computed
     count: Callable[[Sequence[E]], int] = len  # number of `examples` in a split
     folders: bool = False  # whether a folder can take the place of a file
-    check: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # raises, or returns notes
+    # raises, or returns notes
+    check: Callable[[R, Sequence[Path]], Sequence[str]] = lambda recipe, files: ()
     overrides: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # of recipe keys
     # overrides that depend on the data
     suggest: Callable[[R, Splits[E]], Mapping[str, object]] = lambda recipe, splits: {}
