@@ -43,7 +43,7 @@ from harken.tasks.classify_inputs import InputReader
 from harken.tasks.classify_new import LAYOUT
 from harken.tasks.classify_results import label_evaluation
 from harken.tasks.dummy_batches import DummySizes
-from harken.tasks.prediction import Evaluation, LabelProbability, Prediction
+from harken.tasks.prediction import Evaluation, LabelProbability, Prediction, RankedOutput
 from harken.tasks.task import InputForm, Keys, Predictor, Splits, Task
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 

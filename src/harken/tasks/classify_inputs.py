@@ -42,9 +42,9 @@ class ClassifyStage(StageConfig):
     batch_size: int = bounded(64, at_least=1, at_most=MAX_BATCH)
     label_smoothing: float = bounded(0.0, at_least=0.0, below=1.0)  # of the targets
     # text: word dropout a: a word with count c becomes unknown with probability a / (a + c)
-    unk_dropout: float = bounded(0.0, at_least=0.0, at_most=1e6)
+    unk_dropout: float = bounded(1.0, at_least=0.0, at_most=1e6)
     # sound: factors of speed perturbation
-    speeds: tuple[float, ...] = bounded((1.0,), at_least=0.5, at_most=2.0)
+    speeds: tuple[float, ...] = bounded((0.9, 1.0, 1.1), at_least=0.5, at_most=2.0)
     random_equalizer: RandomEqualizerConfig = RandomEqualizerConfig()  # sound: random equalizer
     # sound: SpecAugment
     spec_augment: SpecAugmentConfig = SpecAugmentConfig(time_masks=0, frequency_masks=0)

@@ -98,10 +98,7 @@ def suggest(recipe: ClassifyRecipe, splits: Splits[LabeledExample]) -> dict[str,
     overrides: dict[str, object] = {
         "training.labels.steps": min(max(steps, MIN_STEPS), MAX_STEPS),
     }
-    if kind == "text":
-        overrides["training.labels.unk_dropout"] = 1.0
     if kind == "sound":
-        overrides["training.labels.speeds"] = [0.9, 1.0, 1.1]
         files = [example.file for example in train if example.file is not None]
         sample = files[:: -(-len(files) // SAMPLED_SOUNDS)]
         rate = min(Counter(map(sound_rate, sample)).most_common(1)[0][0], MAX_RATE)
