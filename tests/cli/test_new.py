@@ -65,6 +65,7 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
     ("task", "chosen"),
     [
         ("tag", set()),
+        ("classify", {".training.labels.steps"}),
         ("fill", set()),
         ("lm", {".model.dropout"}),
         (

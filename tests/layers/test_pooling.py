@@ -73,7 +73,9 @@ def test_attention_pooling_is_a_weighted_mean_of_the_states() -> None:
     for row, length in enumerate(LENGTHS):
         keys = pooling.cross.score.k_proj(states[row, :length]).view(length, HEADS, -1)
         for head in range(HEADS):
-            scores = [(queries[head] @ key[head]).item() / math.sqrt(WIDTH // HEADS) for key in keys]
+            scores = [
+                (queries[head] @ key[head]).item() / math.sqrt(WIDTH // HEADS) for key in keys
+            ]
             total = sum(map(math.exp, scores))
             weights = [math.exp(score) / total for score in scores]
             mean = sum(w * state for w, state in zip(weights, states[row, :length], strict=True))

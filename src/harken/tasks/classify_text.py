@@ -36,6 +36,7 @@ from harken.tasks.dummy_batches import DUMMY_LENGTH, random_tokens
 from harken.tasks.prediction import truncation_of
 
 MAX_TOKENS = 1024  # of a text, for a model without a limit
+BLANK = "\N{REPLACEMENT CHARACTER}"
 DUMMY_CHARACTERS = 12  # per word of a dummy batch
 
 
@@ -114,8 +115,8 @@ class WordReader:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words and punctuation marks of a text; a blank text has one empty word."""
-    return [word.text for word in split_words(text)] or [""]
+    """Return the words and punctuation marks of a text; a blank text has one unknown word."""
+    return [word.text for word in split_words(text)] or [BLANK]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
