@@ -30,7 +30,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp")
 SUFFIXES: Mapping[InputKind, Sequence[str]] = {"sound": SOUND_SUFFIXES, "image": IMAGE_SUFFIXES}
 FIELDS: Mapping[InputKind, str] = {"text": "text", "sound": "audio", "image": "image"}
 SEPARATOR = ","  # of labels in a table
-SEE = "see docs/formats.md#labels"
+SEE = "see docs/tasks/classify.md#data"
 
 Located = Iterator[tuple[str, LabeledExample]]  # each with its line or file
 
