@@ -18,6 +18,7 @@ LETTERS = re.findall(r"^\| `(\w)` \|", (DOCS / "architecture.md").read_text("utf
 ORDER = [
     "version",
     "errors",
+    "notebook",
     "files",
     "strict_json",
     "inputs",
@@ -40,6 +41,7 @@ ORDER = [
     "recipe",
     "provenance",
     "run",
+    "python_examples",
     "foreign",
     "cost",
     "claims",

@@ -34,6 +34,7 @@ from harken.files import (
     write_text,
 )
 from harken.provenance import PROVENANCE, check_data, check_recipe, provenance, recorded_threads
+from harken.python_examples import EXAMPLES, Examples, name_examples, write_examples
 from harken.recipe import Recipe, task_of
 from harken.report.markup import visible_text
 from harken.report.model_card import model_card
@@ -46,6 +47,7 @@ from harken.run import (
     MODEL,
     RECIPE,
     REPORT,
+    TENSORBOARD,
     TOKENIZER,
     TOKENS,
     Run,
@@ -80,6 +82,7 @@ from harken.training.progress import training_progress
 from harken.training.runtime import check_precision, choose_device, configure_process
 from harken.training.sharding import build_sharded, uses_sharding
 from harken.training.signals import Interrupted, StopSignals, run_interruptibly, stop_signals
+from harken.training.tracking import require_trackers, tensorboard_events
 from harken.version import __version__
 
 Listener = Callable[[Event], None]
@@ -90,6 +93,7 @@ def train(
     recipe: Recipe,
     folder: str | PathLike[str],
     *,
+    examples: Examples | None = None,
     resume: bool = False,
     listener: Listener | None = None,
     progress: bool | None = None,
@@ -99,6 +103,8 @@ def train(
     Arguments:
         recipe: as `harken.load_recipe` returns it.
         folder: the run folder to write.
+        examples: mappings for `train` and, if given, `dev`, `test` and `pretrain`, in place of
+            the files of the recipe. They are written to the folder `examples` of the run.
         resume: continue the interrupted run in this folder, or load it if it is finished.
         listener: called with every event of training.
         progress: show one line on stderr; None shows it if stderr is a terminal or a notebook.
@@ -106,6 +112,8 @@ def train(
         run = harken.train(harken.load_recipe("recipe.toml"), "runs/mine")
     """
     folder, resume = Path(folder), resume or is_elastic()
+    if examples is not None:
+        recipe = name_examples(recipe, folder, examples)
     main = world().is_main
     listeners = [] if listener is None or not main else [listener]
     with ExitStack() as stack:
@@ -114,7 +122,11 @@ def train(
         listeners.append(stack.enter_context(training_progress(title, progress and main)))
         stack.enter_context(encoding_progress(title, progress if main else False))
         check_processes(recipe)
+        on_main(lambda: require_trackers(recipe.training.track))
+        if main and "tensorboard" in recipe.training.track:
+            listeners.append(stack.enter_context(tensorboard_events(folder / TENSORBOARD)))
         on_main(lambda: check_run_folder(recipe, folder, resume=resume))
+        on_main(lambda: stack.enter_context(write_examples(recipe, folder, examples or {})))
         recorded = recorded_threads(folder) if (folder / RECIPE).exists() else 0
         set_threads(recipe.training.runtime.threads or recorded)
         device, splits = agree(lambda: read_data(recipe, folder))
@@ -170,7 +182,8 @@ def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
     if not (folder / RECIPE).exists():
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         # A process killed before recipe.toml was complete leaves only these.
-        if {name for name in names if not name.endswith(".unfinished")} - {LOCK, PROVENANCE}:
+        started = {LOCK, PROVENANCE, EXAMPLES}
+        if {name for name in names if not name.endswith(".unfinished")} - started:
             raise UserError(
                 f"{folder}: the folder holds files that are not a run (expected a new or empty "
                 "folder)",

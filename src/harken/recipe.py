@@ -14,6 +14,7 @@ from harken import config
 from harken.errors import UserError
 from harken.tasks.task import Task
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 AnyTask = Task[Any, Any, Any, Any]
 
@@ -23,6 +24,8 @@ class TrainingTable(Protocol):
 
     @property
     def runtime(self) -> RuntimeConfig: ...
+    @property
+    def track(self) -> tuple[Tracker, ...]: ...
 
 
 class Recipe(Protocol):

@@ -5,21 +5,22 @@
 
 A form is a word as it is written, with its case. Each distinct form is encoded once. The vocabulary
 also stores the count and the most frequent tag of each form, for the majority baseline and for
-metrics of known and unknown words.
+metrics of known and unknown words, and the scheme of tags that mark entities.
 """
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from harken.config import bounded
 from harken.encode.vocabulary import UNKNOWN, VocabularySizes
 from harken.errors import Failure, UserError
+from harken.formats.entity_tags import TagScheme, tag_scheme
 from harken.formats.examples import Sentence
 from harken.inputs import read_json, short_path
 
@@ -53,7 +54,7 @@ class WordVocabularyConfig:
     # words that differ only in case share an embedding; their characters keep the case
     lowercase: bool = True
 
-    def fit(self, sentences: Iterable[Sentence]) -> "WordVocabulary":
+    def fit(self, sentences: Sequence[Sentence]) -> "WordVocabulary":
         by_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
         tags: Counter[str] = Counter()
         for sentence in sentences:
@@ -68,6 +69,7 @@ class WordVocabularyConfig:
                 for word in sorted(by_word)
             },
             tag_counts={tag: tags[tag] for tag in sorted(tags)},
+            scheme=tag_scheme([sentence.tags for sentence in sentences]),
         )
 
 
@@ -84,6 +86,7 @@ class WordVocabulary:
     lowercase: bool
     statistics: Mapping[str, WordStatistics]  # by form
     tag_counts: Mapping[str, int]  # in sorted order, which defines the index of a tag
+    scheme: TagScheme | None  # None if the tags do not mark entities
     rows: Mapping[str, int] = field(init=False)  # word to row of the embedding table
     characters: Mapping[str, int] = field(init=False)
     tags: Sequence[str] = field(init=False)
@@ -135,8 +138,14 @@ class WordVocabulary:
 
     def to_json(self) -> str:
         words = [[form, *entry] for form, entry in self.statistics.items()]
-        stored = {"least": self.min_count, "lower": self.lowercase, "tags": dict(self.tag_counts)}
-        return json.dumps({**stored, "words": words}, ensure_ascii=False, indent=0)
+        stored = {
+            "least": self.min_count,
+            "lower": self.lowercase,
+            "scheme": self.scheme,
+            "tags": dict(self.tag_counts),
+            "words": words,
+        }
+        return json.dumps(stored, ensure_ascii=False, indent=0)
 
     @classmethod
     def load(cls, path: Path) -> "WordVocabulary":
@@ -175,5 +184,7 @@ def _parsed(stored: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"a count is not an integer from 1 to {MAX_COUNT:,}")
     if not entries or any(entry.tag not in tags for entry in entries.values()):
         raise ValueError("no words, or a word whose tag is not in 'tags'")
-    settings = {"min_count": min_count, "lowercase": lowercase}
+    if (scheme := stored["scheme"]) not in (None, *get_args(TagScheme)):
+        raise ValueError(f"'scheme' is {scheme!r}")
+    settings = {"min_count": min_count, "lowercase": lowercase, "scheme": scheme}
     return {**settings, "statistics": entries, "tag_counts": tags}

@@ -1,7 +1,8 @@
 """Read the files of a Hugging Face folder: config.json, and the headers of the weights.
 
 `Settings` records which keys are read. Any other key could change the outputs, so it is rejected
-unless it is disabled or known to be irrelevant. `huggingface.py` interprets settings and names.
+unless it is disabled or known to be irrelevant. `huggingface.py` converts settings to configs, and
+names of tensors to those of Harken.
 """
 
 import json
@@ -21,14 +22,16 @@ from harken.inputs import is_file, read_json, safetensors_header, short_path
 
 MAX_CONFIG_BYTES = 2**20
 MAX_INDEX_BYTES = 2**24
-MAX_SIZE = 2**31 - 1
+MAX_INTEGER = 2**31 - 1
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 RESTORE = "restore config.json from the source of the model"
 PICKLE_PATTERNS = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 VALIDATORS: dict[str, Callable[[Any], bool]] = {
     "a string": lambda value: isinstance(value, str),
     "true or false": lambda value: isinstance(value, bool),
-    "a whole number above 0": lambda value: type(value) is int and 0 < value <= MAX_SIZE,
+    "a whole number from 1 to 2,147,483,647": lambda value: (
+        type(value) is int and 0 < value <= MAX_INTEGER
+    ),
     "a number above 0": lambda value: type(value) in (int, float) and 0 < value < math.inf,
 }
 T = TypeVar("T")
@@ -75,7 +78,7 @@ class Settings:
         return str(self.get(key, "a string", default))
 
     def size(self, key: str, default: int | None = None) -> int:
-        return int(self.get(key, "a whole number above 0", default))
+        return int(self.get(key, "a whole number from 1 to 2,147,483,647", default))
 
     def number(self, key: str, default: float) -> float:
         return float(self.get(key, "a number above 0", default))
@@ -131,7 +134,7 @@ def read_json_object(path: Path, max_bytes: int) -> dict[str, Any]:
 
 
 def rotary_base(settings: Settings) -> float:
-    """Return `rope_theta` of a config; raise an error if the rotary angles are scaled."""
+    """Return `rope_theta` of a config; raise an error for any other change of the angles."""
     base = settings.number("rope_theta", 10000.0)
     is_given = "rope_theta" in settings.values
     for key in ("rope_scaling", "rope_parameters"):
@@ -142,7 +145,9 @@ def rotary_base(settings: Settings) -> float:
         kind = options.get("rope_type", options.get("type", "default"))
         unknown = options.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
         if kind != "default" or unknown or options.get("partial_rotary_factor", 1.0) != 1.0:
-            raise settings.unsupported(key, "rotary positions without scaling")
+            raise settings.unsupported(
+                key, "rotary embeddings of the default type, on all dimensions"
+            )
         if "rope_theta" in options:
             nested = Settings(settings.path, options).number("rope_theta", base)
             if is_given and nested != base:
@@ -155,7 +160,7 @@ def rotary_base(settings: Settings) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in a file, by its header; `read` loads the values."""
+    """Name, shape and dtype of a tensor, from the header of its file; `read` loads the values."""
 
     path: Path
     name: str
