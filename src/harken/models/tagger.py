@@ -107,7 +107,7 @@ class TaggerConfig:
     """A tagger: word embeddings, character features, an encoder and a classifier."""
 
     kind: Literal["tagger"] = "tagger"
-    # width J of a word: its embedding and its character features together
+    # width J per word: embedding and character features together
     width: int = bounded(320, at_least=1)
     characters: CharacterFeaturesConfig = CharacterCNNConfig()  # character features
     # encoder over the words
