@@ -63,6 +63,7 @@ class TaskRegistry(UserDict[str, AnyTask]):
 
 TASKS = TaskRegistry(
     answer="AnswerTask",
+    classify="ClassifyTask",
     tag="TagTask",
     fill="FillTask",
     lm="LanguageModelTask",

@@ -65,6 +65,7 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
     ("task", "chosen"),
     [
         ("tag", set()),
+        ("classify", {".training.labels.steps"}),
         ("fill", set()),
         ("lm", {".model.dropout"}),
         (
@@ -92,6 +93,7 @@ def test_a_recipe_differs_from_the_defaults_only_where_the_data_decide(
     assert main(["new", task, *files]) == 0
     recipe = flat(load_recipe(desk / "recipe.toml"))
     bare = f'task = "{task}"\n[data]\ntrain = "{files[0]}"\n'
+    bare += 'input = "text"\n' if task == "classify" else ""
     default = flat(config.loads(recipe_type(), bare, base=desk))
     differing = {key for key, value in recipe.items() if default.get(key) != value}
     assert {key for key in differing if not key.endswith("evaluate_every")} <= chosen

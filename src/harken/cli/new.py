@@ -18,6 +18,7 @@ from harken.files import write_text
 from harken.formats.column_guess import guess_columns
 from harken.formats.table import is_table, read_values
 from harken.formats.text import require_file
+from harken.inputs import is_folder
 from harken.recipe import TASKS, recipe_type
 from harken.tasks.task import Layout, Splits
 
@@ -49,7 +50,8 @@ def run(options: argparse.Namespace) -> None:
             problem = f"--set {text}: expected {COLUMNS}FIELD=NAME"
             raise UserError(problem, fix="change other keys in the recipe, or with train --set")
     for file in options.files:
-        require_file(file)
+        if not (TASKS[options.task].layout.folders and is_folder(file)):
+            require_file(file)
     recipe = new_recipe(options.task, files, options.dev, options.out.parent, options.sets)
     write_text(options.out, recipe.text)
     print_result(str(options.out))
@@ -102,7 +104,8 @@ def new_recipe(
     recipe = config.loads(recipe_type(), text, base=folder, overrides=overrides)
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     counts = _counts(layout, recipe, splits)
-    text = header + _data_table(data, counts) + layout.template.format_map(values)
+    template = layout.template if isinstance(layout.template, str) else layout.template(recipe)
+    text = header + _data_table(data, counts) + template.format_map(values)
     return NewRecipe(text, notes)
 
 

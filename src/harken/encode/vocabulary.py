@@ -26,7 +26,7 @@ class VocabularySizes(NamedTuple):
 
     entries: int  # tokens, or words of the task `tag`
     characters: int = 0  # in the spellings of the words
-    tags: int = 0
+    tags: int = 0  # or labels of the task `classify`
 
 
 class Vocabulary:

@@ -14,7 +14,9 @@ MAX_ROWS = 1000  # that a guess is based on
 # Usual names of the columns of each field, in lower case.
 NAMES: Mapping[str, Sequence[str]] = {
     "text": ("text", "review", "sentence", "comment", "content", "body", "document", "message"),
-    "label": ("label", "class", "category", "stars", "rating", "sentiment", "target"),
+    "label": ("label", "labels", "class", "category", "stars", "rating", "sentiment", "target"),
+    "audio": ("audio", "sound", "file", "path", "wav"),
+    "image": ("image", "picture", "file", "path"),
     "question": ("question", "query", "prompt"),
     "answer": ("answer", "answers", "response", "reply"),
     "source": ("source", "src", "input"),
@@ -25,6 +27,7 @@ NAMES: Mapping[str, Sequence[str]] = {
 LABELS = ("label", "tags")  # fields with few distinct values; others hold long texts
 INPUTS = ("question", "source")  # fields that precede the other of the two longest columns
 LISTS = ("words", "tags")
+LISTS_OR_TEXTS = ("label",)
 
 Values = Mapping[str, Sequence[object]]  # the first values of each column
 
@@ -43,6 +46,7 @@ def guess_columns(path: Path, fields: Collection[str], known: Mapping[str, str])
     for field in fields:
         left = [name for name in values if name not in (*guessed.values(), *known.values())]
         usable = [name for name in left if _has_lists(values[name]) == (field in LISTS)]
+        usable = left if field in LISTS_OR_TEXTS else usable
         if field not in known and not usable:
             problem = f"{path}: no column for the {field} (the columns are {', '.join(values)})"
             raise UserError(problem, fix=f"add one, or set data.columns.{field}")

@@ -47,3 +47,27 @@ class TagColumns(ColumnNames):
 
     words: str = "words"  # column with a list of words per sentence
     tags: str = "tags"  # column with a list of tags per sentence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabeledTextColumns(ColumnNames):
+    """Columns of texts with labels."""
+
+    text: str = "text"  # column with the texts
+    label: str = "label"  # column with the label, or with several labels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabeledSoundColumns(ColumnNames):
+    """Columns of sound files with labels."""
+
+    audio: str = "audio"  # column with the paths of the sounds
+    label: str = "label"  # column with the label, or with several labels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabeledImageColumns(ColumnNames):
+    """Columns of image files with labels."""
+
+    image: str = "image"  # column with the paths of the images
+    label: str = "label"  # column with the label, or with several labels

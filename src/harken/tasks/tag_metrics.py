@@ -9,7 +9,7 @@ from itertools import chain
 
 from harken.encode.words import WordVocabulary
 from harken.formats.examples import Sentence
-from harken.measure.entities import entity_samples, entity_sets, of_kind
+from harken.measure.entities import entity_samples, entity_sets, of_type
 from harken.measure.interval import Sample, format_interval, format_value
 from harken.measure.tagging import Tags, confusions, tag_accuracy, tag_scores
 from harken.tasks.prediction import Table
@@ -91,13 +91,13 @@ def entity_table(expected: Tags, predicted: Tags) -> Table:
     """Return precision, recall and F1 of each entity type, with intervals over sentences."""
     true, found = entity_sets(expected), entity_sets(predicted)
     rows = []
-    for kind in sorted({entity.kind for entity in chain(*true, *found)}):
-        samples = entity_samples(of_kind(true, kind), of_kind(found, kind))
+    for entity_type in sorted({entity.type for entity in chain(*true, *found)}):
+        samples = entity_samples(of_type(true, entity_type), of_type(found, entity_type))
         estimates = [samples[name].estimate() for name in SCORES]
         values = [
             f"{format_value(estimate.value, estimate.unit)} ({format_interval(estimate)})"
             for estimate in estimates
         ]
-        rows.append((kind, *values, samples["recall"].estimate().n))
+        rows.append((entity_type, *values, samples["recall"].estimate().n))
     header = ("entity", "precision", "recall", "F1", "expected")
     return Table(title="Scores by entity type (95 % intervals)", header=header, rows=rows)

@@ -5,7 +5,7 @@ from pathlib import Path
 from harken.cli.arguments import DEVICES, Parser, at_least, fraction
 
 # As in `recipe.TASKS`, whose module imports PyTorch.
-TASK_NAMES = ("answer", "tag", "fill", "lm", "translate", "transcribe", "caption")
+TASK_NAMES = ("answer", "classify", "tag", "fill", "lm", "translate", "transcribe", "caption")
 
 
 def demo_options(parser: Parser) -> None:
@@ -55,6 +55,7 @@ names and contents, and printed with five rows; --set names them.
 
 examples:
   harken new answer texts.txt questions.tsv
+  harken new classify reviews.csv --set data.columns.label=stars
   harken new tag train.conllu dev.conllu --out recipes/mine.toml
   harken new translate train.en train.de --dev 0.05
   harken new fill reviews.csv --set data.columns.text=review
