@@ -29,7 +29,8 @@ from harken.errors import Failure, UserError
 from harken.inputs import exists, is_file, is_folder, open_input, read_json, short_path
 from harken.measure.interval import Estimate, Unit
 from harken.measure.scored_answers import ScoredAnswers, exact_matches
-from harken.recipe import AnyTask, Recipe, load_recipe, task_of
+from harken.recipe import RECIPE as RECIPE
+from harken.recipe import AnyTask, Recipe, load_effective_recipe, task_of
 from harken.strict_json import JSON_ERRORS, is_finite, parse_json, text_of
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Prediction
@@ -38,7 +39,7 @@ from harken.training.checkpoint import check_digests, load_model_state, load_wei
 from harken.training.memory import PREDICTING, SkipInitialization, check_model_size
 from harken.training.runtime import Device, choose_device, configure_process
 
-RECIPE, TOKENIZER, MODEL = "recipe.toml", "tokenizer.json", "model.safetensors"
+TOKENIZER, MODEL = "tokenizer.json", "model.safetensors"
 METRICS, LOG, CARD, REPORT = "metrics.json", "log.jsonl", "README.md", "report.html"
 CHECKPOINTS, TOKENS = "checkpoints", "tokens"
 MAX_LINE = 2**20  # bytes of a line of the log
@@ -259,7 +260,7 @@ def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
     check_digests(folder, (RECIPE, TOKENIZER, MODEL))
     chosen = choose_device(device)
     configure_process(chosen)
-    recipe = load_recipe(folder / RECIPE)
+    recipe = load_effective_recipe(folder / RECIPE)
     task = task_of(recipe)
     vocabulary = task.vocabulary_type.load(folder / TOKENIZER)
     build, where = partial(task.build, recipe, vocabulary.sizes), str(folder / RECIPE)

@@ -2,7 +2,7 @@
 
     words        B T          index of the embedding of each word
     forms        B T          index of the spelling of each word
-    spellings    N letters    characters of the distinct words of the batch
+    spellings    N letters    characters, or word pieces, of the distinct words of the batch
     spelled      N letters    false at padding of spellings
     present      B T          false at padding of sentences
     tags         B T          targets; IGNORE_INDEX at words that do not count
@@ -51,12 +51,16 @@ class SentenceWindows(NamedTuple):
     kept: IntArray  # number of words after these
 
 
-def sentence_windows(lengths: IntArray, max_length: int) -> SentenceWindows:
-    """Return windows of at most `max_length` words over consecutive sentences."""
-    stride = max(1, max_length // 2)
+def sentence_windows(lengths: IntArray, max_length: int | IntArray) -> SentenceWindows:
+    """Return windows of at most `max_length` words over consecutive sentences.
+
+    `max_length` is a number, or a number for each sentence.
+    """
     windows: list[tuple[int, int, int, int]] = []
     first = 0
-    for length in lengths.tolist():
+    limits = np.broadcast_to(max_length, lengths.shape).tolist()
+    for length, max_length in zip(lengths.tolist(), limits, strict=True):
+        stride = max(1, max_length // 2)
         last = max(length - max_length, 0)
         starts = [*range(0, last, stride), last]
         # In the middle of an overlap, a word is equally far from the cut of either window.
@@ -87,6 +91,21 @@ def word_corpus(
     flat = ragged(words)
     targets = np.full(len(flat.values), IGNORE_INDEX) if tags is None else ragged(tags).values
     return WordCorpus(flat.values, ragged(forms).values, targets, ragged(spellings), flat.lengths)
+
+
+def words_within(corpus: WordCorpus, max_pieces: int) -> IntArray:
+    """Return a number of words for each sentence whose pieces are at most `max_pieces` together.
+
+    It is the length of the sentence if all its words fit. Otherwise all windows of this length fit.
+    """
+    pieces = corpus.spellings.lengths[corpus.forms]
+    starts = np.cumsum(corpus.lengths) - corpus.lengths
+    limits = corpus.lengths.copy()
+    for index, (start, length) in enumerate(zip(starts, corpus.lengths, strict=True)):
+        counts = pieces[start : start + length]
+        if counts.sum() > max_pieces:
+            limits[index] = max(1, max_pieces // counts.max())
+    return limits
 
 
 def tagged_batch(

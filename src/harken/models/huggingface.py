@@ -12,9 +12,10 @@ heads of BERT are not loaded.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -110,8 +111,17 @@ class Architecture:
                 yield weight_name, WeightSource(stored_name, shape, transposed, fused_index)
 
 
-def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> LoadedModel:
-    """Load a model from a folder and convert its weights to `dtype`."""
+class FolderConfig(NamedTuple):
+    """The architecture that a config.json describes."""
+
+    model_type: str
+    config: GPTConfig | TextEncoderConfig
+    vocabulary: int
+    token_ids: Mapping[str, int]  # such as "eos": 50256, of the special tokens that it names
+
+
+def read_folder_config(folder: Path) -> FolderConfig:
+    """Read the architecture of a folder; raise `UserError` if Harken cannot build it."""
     settings = Settings(folder / CONFIG, read_json_object(folder / CONFIG, MAX_CONFIG_BYTES))
     model_type = settings.text("model_type", "")
     if model_type not in ARCHITECTURES:
@@ -120,20 +130,34 @@ def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> LoadedMo
             f"(expected one of {', '.join(ARCHITECTURES)}, got {model_type!r})",
             fix="choose a model of one of these types",
         )
-    architecture, vocabulary = ARCHITECTURES[model_type], settings.size("vocab_size")
-    stored: dict[str, StoredTensor] = {}
-    sources: dict[str, WeightSource] = {}
+    vocabulary = settings.size("vocab_size")
+    with _size_errors(settings.path):
+        config = ARCHITECTURES[model_type].read_config(settings)
+    settings.reject_unknown()
+    return FolderConfig(model_type, config, vocabulary, settings.token_ids(vocabulary))
+
+
+@contextmanager
+def _size_errors(path: Path) -> Iterator[None]:
+    """Turn errors of building a model, such as heads that do not divide a width, into UserError."""
     try:
-        config = architecture.read_config(settings)
-        settings.reject_unknown()
-        stored = _index_by_name(stored_tensors(folder), architecture.prefix)
+        yield
+    except (ValueError, RuntimeError) as error:
+        raise UserError(
+            f"{path}: a model of these sizes cannot be built ({error})", fix=RESTORE
+        ) from None
+
+
+def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> LoadedModel:
+    """Load a model from a folder and convert its weights to `dtype`."""
+    model_type, config, vocabulary, _ = read_folder_config(folder)
+    architecture = ARCHITECTURES[model_type]
+    sources: dict[str, WeightSource] = {}
+    stored = _index_by_name(stored_tensors(folder), architecture.prefix)
+    with _size_errors(folder / CONFIG):
         for name, source in architecture.sources(config, vocabulary):
             _check_stored(source, stored, folder)
             sources[name] = source
-    except (ValueError, RuntimeError) as error:  # such as a width not divisible by the heads
-        raise UserError(
-            f"{settings.path}: a model of these sizes cannot be built ({error})", fix=RESTORE
-        ) from None
     used = {source.name for source in sources.values()}
     unused = sorted(stored.keys() - used)
     for name in unused:

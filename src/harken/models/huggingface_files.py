@@ -95,6 +95,16 @@ class Settings:
         if self.values.get(key) not in (None, value):
             raise self.unsupported(key, json.dumps(value))
 
+    def token_ids(self, vocabulary: int) -> dict[str, int]:
+        """Return the ids of the special tokens that the config names; of a list, the first."""
+        ids = {}
+        for role in ("bos", "eos", "pad"):
+            value = self.values.get(f"{role}_token_id")
+            first = value[0] if isinstance(value, list) and value else value
+            if type(first) is int and 0 <= first < vocabulary:
+                ids[role] = first
+        return ids
+
     def unsupported(self, key: str, expected: str) -> UserError:
         return UserError(
             f"{self.path}: Harken does not support this value of {key!r} "
