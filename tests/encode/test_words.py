@@ -120,6 +120,10 @@ def test_a_stored_vocabulary_is_the_same(least: int, lower: bool, tmp_path: Path
     words, path = config.fit([*SENTENCES, odd]), tmp_path / "tokenizer.json"
     path.write_text(words.to_json(), encoding="utf-8")
     assert WordVocabulary.load(path) == words
+    assert words.scheme is None
+    entities = config.fit([Sentence(("EU",), ("B-ORG",)), Sentence(("the", "EU"), ("O", "B-ORG"))])
+    path.write_text(entities.to_json(), encoding="utf-8")
+    assert WordVocabulary.load(path).scheme == entities.scheme == "iob2"
 
 
 STORED = json.loads(fitted().to_json())
@@ -137,6 +141,7 @@ DAMAGED = {
     "no words": json.dumps({**STORED, "words": []}),
     "tags in a list": json.dumps({**STORED, "tags": ["DET"]}),
     "case that is a number": json.dumps({**STORED, "lower": 1}),
+    "a scheme that does not exist": json.dumps({**STORED, "scheme": "iob3"}),
     "a word that is a number": json.dumps({**STORED, "words": [[4, 4, "DET"]]}),
 }
 

@@ -206,11 +206,53 @@ def test_wrong_lines_of_two_columns(tmp_path: Path, second: str, message: str, f
     assert fix in error.fix
 
 
-@pytest.mark.parametrize("first", ["just a sentence.", "they PRON", "EU B-ORG x\ty\tz"])
-def test_other_formats_are_reported_at_their_first_line(tmp_path: Path, first: str) -> None:
-    message = conllu_error(tmp_path, f"# comment\n\n{first}\n").message
-    assert "file.conllu:3: expected 10 tab-separated columns of CoNLL-U" in message
-    assert f"got {first.count(chr(9)) + 1} in" in message
+def test_other_formats_are_reported_at_their_first_line(tmp_path: Path) -> None:
+    message = conllu_error(tmp_path, "# comment\n\nEU B-ORG x\ty\tz\n").message
+    assert "file.conllu:3: expected 10 tab-separated columns of CoNLL-U, got 3 in" in message
+
+
+# --- columns separated by spaces
+
+CONLL_2003 = """\
+-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+# # I-NP O
+
+# id 7 domain=en
+Peter  NNP\tB-NP B-PER
+"""
+
+
+def test_conll_2003(tmp_path: Path) -> None:
+    """In the first block only comments precede the words; later, `#` is a word."""
+    assert read_conllu(written(tmp_path, CONLL_2003)) == [
+        Sentence(("EU", "rejects", "#"), ("B-ORG", "O", "O")),
+        Sentence(("Peter",), ("B-PER",)),
+    ]
+    two = "EU B-ORG\n\n#nlp O\n"
+    assert read_conllu(written(tmp_path, two)) == [
+        Sentence(("EU",), ("B-ORG",)),
+        Sentence(("#nlp",), ("O",)),
+    ]
+    tabs = "-DOCSTART-\tO\n\nEU\tB-ORG\n"
+    assert read_conllu(written(tmp_path, tabs)) == [Sentence(("EU",), ("B-ORG",))]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("They duck.\n\nDucks swim in the river.\n", "3: expected 2 columns, as in the first"),
+        (CONLL_2003.replace(" I-NP", ""), "5: expected 4 columns, as in the first sentence, got 3"),
+        ("EU NNP _\n", "1: no tag for 'EU'"),
+        ("-DOCSTART- O\n", "no sentences"),
+        (row(1).replace("\t", " "), "1: expected 10 tab-separated columns of CoNLL-U"),
+        ("Ducks swim in the river .\n", "1: expected 10 tab-separated columns of CoNLL-U"),
+    ],
+)
+def test_wrong_columns(tmp_path: Path, content: str, message: str) -> None:
+    assert message in conllu_error(tmp_path, content).message
 
 
 @pytest.mark.parametrize("white", ["", " ", "\t", "\t" * 9, " \t \u3000"])

@@ -48,6 +48,7 @@ CONLLU = """# text = They ducks.
 1\tNo\tno\tINTJ\tUH\t_\t0\troot\t_\t_
 """
 TAGGED = "the\tO\nduck\tB-bird\n\t\nswims\tO\n"
+SPACED = "-DOCSTART- -X- O\n\nthe DT O\nduck NN B-bird\n\nswims VBZ O\n"
 QUESTIONS = "where is it?\there\nwho is she?\tAda\nwhat?\tan answer\n" * 3
 MANIFEST_TSV = (
     "audio\ttext\tspeaker\tstart\tend\n0.wav\tgo on\tann\t0.0\t0.5\n1.wav\tstop\tbob\t\t\n"
@@ -240,7 +241,7 @@ def _toml(tree: dict[str, Any], prefix: str = "") -> str:
 
 
 def run_conllu(folder: Path, rng: random.Random) -> None:
-    good = rng.choice([CONLLU, TAGGED])
+    good = rng.choice([CONLLU, TAGGED, SPACED])
     path = _write(folder / "mutant.conllu", mutate_lines(good, rng), rng)
     for sentence in read_conllu(path, rng.choice(["upos", "xpos"])):
         assert len(sentence.words) == len(sentence.tags) > 0

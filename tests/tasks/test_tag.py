@@ -1,6 +1,8 @@
 """Tagging: batches, long sentences, metrics by hand, and learning from suffixes."""
 
 import math
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from harken.batch.padding import IGNORE_INDEX
 from harken.batch.tagging import sentence_windows, tagged_batch, word_corpus
 from harken.encode.vocabulary import PAD, UNKNOWN
 from harken.errors import UserError
+from harken.formats.entity_tags import can_follow
 from harken.formats.examples import Sentence
 from harken.inspection.record import record
 from harken.models.tagger import Tagger
@@ -21,13 +24,13 @@ from harken.run import Run
 from harken.tasks.tag import (
     BATCH_WORDS,
     MAX_LENGTH,
-    TaggedSentence,
     TagPredictor,
     TagRecipe,
     TagTask,
     cbow_loss,
     tags_loss,
 )
+from harken.tasks.tag_decoding import TagDecodingConfig, TaggedSentence
 from untrained import batches, initial_run, stages_of
 
 TASK = TagTask()
@@ -300,6 +303,62 @@ def test_metrics_by_hand(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("X", "DET", 1, "100.0%"),
     ]
     assert ("DET", "50.0%", "100.0%", "66.7%", 2) in [tuple(row) for row in each.rows]
+
+
+ENTITIES = [
+    Sentence(("Ada", "Byron", "met", "Lo"), ("B-person", "I-person", "O", "B-person")),
+    Sentence(("in", "New", "Lo"), ("O", "B-place", "I-place")),
+]
+
+
+@pytest.fixture
+def entity_run(desk: Path, tmp_path: Path) -> Run:
+    rows = ["\n".join(map("{}\t{}".format, row.words, row.tags)) for row in ENTITIES]
+    (tmp_path / "train.conll").write_text("\n\n".join(rows), encoding="utf-8")
+    paths = [f"data.{name}={tmp_path / 'train.conll'}" for name in ("train", "dev")]
+    recipe = load_recipe(desk / "recipe.toml", [*small_changes("lstm"), *paths])
+    return initial_run(recipe, std=3.0)
+
+
+def test_entity_metrics(entity_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first metric, which also selects the best weights, is the F1 of entities."""
+    tagged = [
+        TaggedSentence(["B-person", "I-person", "O", "B-place"], [-1.0] * 4),
+        TaggedSentence(["O"] * 3, [-1.0] * 3),
+    ]
+    monkeypatch.setattr(TagPredictor, "tag", lambda self, words: iter(tagged))
+    evaluation = entity_run.evaluate()
+    values = {name: estimate.value for name, estimate in evaluation.metrics.items()}
+    assert list(values)[:4] == ["entity_f1", "entity_precision", "entity_recall", "accuracy"]
+    assert [*values.values()][:4] == [2 / 5, 1 / 2, 1 / 3, 4 / 7]
+    (stage,) = stages_of(entity_run, tmp_path)
+    assert stage.evaluate(entity_run.model) == values["entity_f1"]
+    table = evaluation.tables[0]
+    assert [
+        (row[0], *(cell.split(" (")[0] for cell in row[1:4]), row[4]) for row in table.rows
+    ] == [
+        ("person", "100.0 %", "50.0 %", "66.7 %", 2),
+        ("place", "0.0 %", "0.0 %", "0.0 %", 1),
+    ]
+
+
+def test_predicted_entity_tags_are_valid(entity_run: Run) -> None:
+    """Of sentences of different lengths; with `decode.constrained = false`, some are not."""
+    free = replace(entity_run.recipe, decode=TagDecodingConfig(constrained=False))
+    random, words = np.random.default_rng(0), ["Ada", "Byron", "met", "Lo", "in", "New"]
+    lines = [" ".join(random.choice(words, size=random.integers(9))) for _ in range(60)]
+    valid = []
+    for run in (entity_run, replace(entity_run, recipe=free)):
+        predictions = run.predict(lines)
+        pairs = [
+            list(pairwise(["O", *prediction.output.split(), "O"])) for prediction in predictions
+        ]
+        valid.append([all(can_follow("iob2", tag, last) for last, tag in row) for row in pairs])
+        for prediction in predictions:
+            product = math.prod(token.score for token in prediction.tokens)
+            assert prediction.confidence == pytest.approx(product)
+    assert all(valid[0])
+    assert not all(valid[1])
 
 
 def test_metrics_without_words_are_left_out(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,15 +5,15 @@
 
 A form is a word as it is written, with its case. Each distinct form is encoded once. The vocabulary
 also stores the count and the most frequent tag of each form, for the majority baseline and for
-metrics of known and unknown words.
+metrics of known and unknown words, and the scheme of tags that mark entities.
 """
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from harken.config import bounded
 from harken.encode.pretrained import WordPieces
 from harken.encode.vocabulary import UNKNOWN, VocabularySizes
 from harken.errors import Failure, UserError
+from harken.formats.entity_tags import TagScheme, tag_scheme
 from harken.formats.examples import Sentence
 from harken.inputs import read_json, short_path
 
@@ -57,7 +58,7 @@ class WordVocabularyConfig:
     lowercase: bool = True
 
     def fit(
-        self, sentences: Iterable[Sentence], pieces: WordPieces | None = None
+        self, sentences: Sequence[Sentence], pieces: WordPieces | None = None
     ) -> "WordVocabulary":
         by_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
         tags: Counter[str] = Counter()
@@ -74,6 +75,7 @@ class WordVocabularyConfig:
             },
             tag_counts={tag: tags[tag] for tag in sorted(tags)},
             pieces=pieces,
+            scheme=tag_scheme([sentence.tags for sentence in sentences]),
         )
 
 
@@ -94,6 +96,7 @@ class WordVocabulary:
     lowercase: bool
     statistics: Mapping[str, WordStatistics]  # by form
     tag_counts: Mapping[str, int]  # in sorted order, which defines the index of a tag
+    scheme: TagScheme | None  # None if the tags do not mark entities
     pieces: WordPieces | None = None
     rows: Mapping[str, int] = field(init=False)  # word to row of the embedding table
     characters: Mapping[str, int] = field(init=False)
@@ -151,11 +154,16 @@ class WordVocabulary:
 
     def to_json(self) -> str:
         words = [[form, *entry] for form, entry in self.statistics.items()]
-        stored: dict[str, Any] = {"least": self.min_count, "lower": self.lowercase}
-        stored["tags"] = dict(self.tag_counts)
+        stored: dict[str, Any] = {
+            "least": self.min_count,
+            "lower": self.lowercase,
+            "scheme": self.scheme,
+            "tags": dict(self.tag_counts),
+            "words": words,
+        }
         if self.pieces is not None:
             stored["pieces"] = self.pieces.to_plain()
-        return json.dumps({**stored, "words": words}, ensure_ascii=False, indent=0)
+        return json.dumps(stored, ensure_ascii=False, indent=0)
 
     @classmethod
     def load(cls, path: Path) -> "WordVocabulary":
@@ -211,5 +219,7 @@ def _parsed(stored: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"a count is not an integer from 1 to {MAX_COUNT:,}")
     if not entries or any(entry.tag not in tags for entry in entries.values()):
         raise ValueError("no words, or a word whose tag is not in 'tags'")
-    settings = {"min_count": min_count, "lowercase": lowercase}
+    if (scheme := stored["scheme"]) not in (None, *get_args(TagScheme)):
+        raise ValueError(f"'scheme' is {scheme!r}")
+    settings = {"min_count": min_count, "lowercase": lowercase, "scheme": scheme}
     return {**settings, "statistics": entries, "tag_counts": tags}

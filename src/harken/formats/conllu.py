@@ -1,4 +1,4 @@
-"""Read tagged sentences: CoNLL-U, or two columns `word<TAB>tag`.
+"""Read tagged sentences: CoNLL-U, two columns `word<TAB>tag`, or columns separated by spaces.
 
     # text = They duck.
     1<TAB>They<TAB>they<TAB>PRON<TAB>…          ->   Sentence(("They", "duck", "."),
@@ -6,15 +6,16 @@
     3<TAB>.<TAB>.<TAB>PUNCT<TAB>…
 
 A blank line ends a sentence. The first line with text that does not start with `#` determines the
-format.
-Multiword-token ranges (`2-3`) and empty nodes (`5.1`) are skipped. Words are unchanged, including
-spaces within them. Trees are not read.
+format. In columns separated by spaces, as in CoNLL-2003, the first is the word and the last the
+tag. Multiword-token ranges (`2-3`), empty nodes (`5.1`) and `-DOCSTART-` are skipped. Words are
+unchanged, including spaces within them. Trees are not read.
 """
 
 import re
 import sys
-from collections.abc import Iterator
-from itertools import chain, groupby
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, dropwhile, groupby
 from pathlib import Path
 from typing import Literal
 
@@ -25,12 +26,15 @@ from harken.formats.text import Line, display_path, read_lines
 Column = Literal["upos", "xpos"]
 
 COLUMNS = 10
+MAX_SPACED_COLUMNS = 5  # CoNLL-2003 in German; a line with more words is probably a text
 WORD, TAG = 1, {"upos": 3, "xpos": 4}
 RANGE = re.compile(r"[0-9]{1,9}-([0-9]{1,9})")
 EMPTY_NODE = re.compile(r"[0-9]+\.[0-9]+")
+DOCUMENT_START = "-DOCSTART-"  # of CoNLL-2003
 SEE = "see docs/formats.md#conll-u"
 
 Token = tuple[str, str]  # a word and its tag
+TokenReader = Callable[[list[Line], Column], Iterator[Token]]
 
 
 def read_conllu(path: Path, column: Column = "upos") -> list[Sentence]:
@@ -56,8 +60,12 @@ def _sentences(path: Path, column: Column) -> Iterator[Sentence]:
         start.append(line)
         if line.text.strip() and not line.text.startswith("#"):
             break
-    has_two_columns = bool(start) and start[-1].text.count("\t") == 1
-    tokens = _two_columns if has_two_columns else _ten_columns
+    first = start[-1].text if start else ""
+    tokens: TokenReader = _ten_columns
+    if first.count("\t") == 1:
+        tokens = _two_columns
+    elif "\t" not in first and 2 <= len(first.split()) <= MAX_SPACED_COLUMNS:
+        tokens = partial(_spaced_columns, count=len(first.split()))
     for is_text, block in groupby(chain(start, lines), lambda line: bool(line.text.strip())):
         if is_text and (pairs := list(tokens(list(block), column))):
             words, tags = zip(*pairs, strict=True)
@@ -90,7 +98,20 @@ def _two_columns(block: list[Line], column: Column) -> Iterator[Token]:
         if line.text.startswith("#") and ("\t" not in line.text or line.text.startswith("# ")):
             continue
         word, tag = _cells(line, 2)
-        yield _token(line, word, tag, "tag")
+        if word != DOCUMENT_START:
+            yield _token(line, word, tag, "tag")
+
+
+def _spaced_columns(block: list[Line], column: Column, count: int) -> Iterator[Token]:
+    # In CoNLL-2003, `#` is also a word: only lines before the first word are comments.
+    for line in dropwhile(lambda line: line.text.startswith("# "), block):
+        cells = line.text.split()
+        if len(cells) != count:
+            problem = f"expected {count} columns, as in the first sentence, got {len(cells)}"
+            got = f"{problem} in {line.text[:60]!r}"
+            raise line.error(got, "write one word and its tag per line, separated by a tab")
+        if cells[0] != DOCUMENT_START:
+            yield _token(line, cells[0], cells[-1], "tag")
 
 
 def _cells(line: Line, count: int) -> list[str]:

@@ -3,19 +3,20 @@
     vectors   optional: CBOW on the training words initializes the word embeddings
     tags      cross-entropy of the tag of each word, with word dropout
 
-Tags are conditionally independent given the encoder states, so the confidence of a prediction is
-the product of their probabilities. A sentence that is longer than the model's limit is tagged in
-overlapping windows.
+Tags are conditionally independent given the encoder states. If they mark entities (B-person,
+I-person, O), the most probable valid sequence is predicted; the probability of a tag is then given
+the tags before it, among valid sequences. The confidence of a prediction is the product of the
+probabilities of its tags. A sentence that is longer than the model's limit is tagged in overlapping
+windows.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count, takewhile
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -44,14 +45,14 @@ from harken.formats.conllu import read_conllu
 from harken.formats.examples import Sentence, TaggedToken
 from harken.inspection.record import has_multihead
 from harken.layers.losses import cross_entropy_
-from harken.measure.interval import Sample
-from harken.measure.tagging import Tags, confusions, tag_accuracy, tag_scores
 from harken.models.encoders import TextEncoderConfig
 from harken.models.piece_tagger import PieceTagger, PieceTaggerConfig
 from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
 from harken.tasks.attention_view import AttentionExample, self_attention_view
 from harken.tasks.dummy_batches import DummySizes, random_tokens, token_sizes
-from harken.tasks.prediction import Evaluation, Prediction, Table, truncation_of
+from harken.tasks.prediction import Evaluation, Prediction, truncation_of
+from harken.tasks.tag_decoding import TagDecodingConfig, TaggedSentence, decode_tags
+from harken.tasks.tag_metrics import main_tag_metric, tag_notes, tag_samples, tag_tables
 from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
 from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
@@ -65,9 +66,8 @@ DUMMY_CHARACTERS = 12  # per word of a dummy batch
 MAX_LENGTH = 1024  # words per window, for a model without a limit
 BATCH_SIZE = 1024  # sentences encoded at once
 BATCH_WORDS = 8192  # words in a batch, padding included
-MAX_CONFUSIONS = 20  # rows of the table
 TEMPLATE = """\
-column = "{data.column}"    # or "xpos", language-specific tags
+column = "{data.column}"    # of CoNLL-U; or "xpos", language-specific tags
 
 [model]
 width = {model.width}
@@ -84,9 +84,9 @@ evaluate_every = {training.tags.evaluate_every}    # steps; keeps the best weigh
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TagData(SplitPaths):
-    """CoNLL-U files. If `dev` is a share of `train`, equal sentences stay in the same split."""
+    """Tagged words. If `dev` is a share of `train`, equal sentences stay in the same split."""
 
-    column: Literal["upos", "xpos"] = "upos"  # column of CoNLL-U with the tags
+    column: Literal["upos", "xpos"] = "upos"  # column with the tags, in CoNLL-U files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,6 +130,7 @@ class TagRecipe:
     encode: WordVocabularyConfig | PretrainedTokenizerConfig = WordVocabularyConfig()
     model: AnyTaggerConfig = TaggerConfig()  # architecture
     training: TagTraining = field(default_factory=TagTraining)  # training stages
+    decode: TagDecodingConfig = TagDecodingConfig()  # choice of tags
 
 
 def check_sentences(files: Sequence[Path]) -> list[str]:
@@ -157,13 +158,6 @@ def require_known_tags(
             "tags of the run in model.start_from",
             fix="start from a Hugging Face folder, or train from random weights",
         )
-
-
-class TaggedSentence(NamedTuple):
-    """The tags of the words of a sentence, and their log-probabilities."""
-
-    tags: Sequence[str]
-    log_probabilities: Sequence[float]
 
 
 def limited_windows(corpus: WordCorpus, model: AnyTaggerConfig) -> SentenceWindows:
@@ -195,7 +189,7 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
                 for sentence, tags in zip(examples, tagged, strict=True)
             ],
             expected=[" ".join(sentence.tags) for sentence in examples],
-            tables=tag_tables(examples, predicted),
+            tables=tag_tables(examples, predicted, self.vocabulary),
         )
 
     def attention(self, text: str) -> AttentionExample | None:
@@ -235,22 +229,19 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
         model = self.model.eval()
         corpus = word_corpus(*self.vocabulary.encode(sentences))
         windows = limited_windows(corpus, self.recipe.model)
-        words = len(corpus.words)
-        best_tags, best_log_probs = np.zeros(words, dtype=np.int64), np.zeros(words)
+        log_probs = np.zeros((len(corpus.words), len(self.vocabulary.tags)), dtype=np.float32)
         sampler = BucketSampler(windows.lengths, BATCH_WORDS, seed=0)
         for step in takewhile(lambda step: sampler.epoch(step) < 1, count()):
             chosen = sampler.batch(step)
             batch = tagged_batch(corpus, windows, chosen, PAD).to(self.device)
             if batch.present.any():
-                log_probs, tags = model(*batch[:-1]).float().log_softmax(dim=-1).max(dim=-1)
+                scores = model(*batch[:-1]).float().log_softmax(dim=-1).cpu().numpy()
                 row, index = ragged_indices(windows.kept[chosen])
                 column = windows.skipped[chosen][row] + index
                 word = windows.starts[chosen][row] + column
-                best_tags[word] = tags.cpu().numpy()[row, column]
-                best_log_probs[word] = log_probs.cpu().numpy()[row, column]
-        names, ends = self.vocabulary.tags, np.cumsum(corpus.lengths)[:-1]
-        pairs = zip(np.split(best_tags, ends), np.split(best_log_probs, ends), strict=True)
-        return [TaggedSentence([names[tag] for tag in tags], logs.tolist()) for tags, logs in pairs]
+                log_probs[word] = scores[row, column]
+        constrained = self.recipe.decode.constrained
+        return decode_tags(log_probs, corpus.lengths, self.vocabulary, constrained=constrained)
 
 
 def tag_prediction(text: str, words: Sequence[str], tagged: TaggedSentence) -> Prediction:
@@ -262,55 +253,6 @@ def tag_prediction(text: str, words: Sequence[str], tagged: TaggedSentence) -> P
         confidence=math.exp(math.fsum(tagged.log_probabilities)),
         tokens=list(map(TaggedToken, words, tagged.tags, probabilities)),
     )
-
-
-def tag_samples(
-    examples: Sequence[Sentence], predicted: Tags, vocabulary: WordVocabulary
-) -> dict[str, Sample]:
-    """Return the accuracy on all, known and unknown words, and of the baseline."""
-    expected = [example.tags for example in examples]
-    words = [example.words for example in examples]
-    samples = {"accuracy": tag_accuracy(expected, predicted)}
-    for name, known in (("known_words", True), ("unknown_words", False)):
-        counted = [
-            [(word in vocabulary.statistics) == known for word in sentence] for sentence in words
-        ]
-        if any(map(any, counted)):
-            samples[name] = tag_accuracy(expected, predicted, counted)
-    baseline = [[vocabulary.likely_tag(word) for word in sentence] for sentence in words]
-    samples["majority_tag"] = tag_accuracy(expected, baseline)
-    return samples
-
-
-def tag_notes(examples: Sequence[Sentence], vocabulary: WordVocabulary) -> dict[str, str]:
-    """Return explanations of the metrics."""
-    notes = {
-        "accuracy": "words with the expected tag; the interval is over sentences",
-        "known_words": "words that occur in the training data",
-        "unknown_words": "words that do not occur in the training data",
-        "majority_tag": "baseline: each word's most frequent training tag; unknown words get "
-        f"{vocabulary.majority_tag}",
-    }
-    tags = Counter(tag for sentence in examples for tag in sentence.tags)
-    if unseen := Counter({tag: tags[tag] for tag in tags if tag not in vocabulary.tag_counts}):
-        notes["unseen_tags"] = (
-            f"{unseen.total()} words have tags that do not occur in training: "
-            f"{', '.join(sorted(unseen))}; they count as wrong"
-        )
-    return notes
-
-
-def tag_tables(examples: Sequence[Sentence], predicted: Tags) -> list[Table]:
-    """Return the confusions, and precision and recall of each tag."""
-    tags = chain.from_iterable(sentence.tags for sentence in examples)
-    pairs = Counter(zip(tags, chain.from_iterable(predicted), strict=True))
-    wrong = [(*row[:3], f"{row.share:.1%}") for row in confusions(pairs, MAX_CONFUSIONS)]
-    rows = tag_scores(pairs)
-    scores = [(tag, *(f"{share:.1%}" for share in shares), words) for tag, *shares, words in rows]
-    wrong_header = ("expected", "predicted", "words", "share of expected")
-    header = ("tag", "precision", "recall", "F1", "words")
-    confused = Table(title="Confusions", header=wrong_header, rows=wrong)
-    return [confused, Table(title="Scores by tag", header=header, rows=scores)]
 
 
 class TagTask(Task[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
@@ -384,11 +326,12 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
             counts, rate = vocabulary.row_counts, config.unk_dropout
             return [tagging.unk_dropout(tagged, counts, rate, UNKNOWN, rng(seed, step))]
 
-        def dev_accuracy(model: AnyTagger) -> float:
+        def dev_score(model: AnyTagger) -> float:
             tagged = TagPredictor(recipe, splits, vocabulary, model).tag(words)
-            return tag_accuracy(expected, [sentence.tags for sentence in tagged]).value
+            predicted = [sentence.tags for sentence in tagged]
+            return main_tag_metric(expected, predicted, vocabulary).value
 
-        stages = [stage("tags", config, batch, tags_loss, dev_accuracy)]
+        stages = [stage("tags", config, batch, tags_loss, dev_score)]
         if vectors.steps > 0:
             long_windows = sentence_windows(corpus.lengths, MAX_LENGTH)
             long_sampler = BucketSampler(long_windows.lengths, vectors.batch_tokens, seed)
