@@ -27,7 +27,7 @@ from harken.inputs import is_file, short_path
 TOKENIZER_FILE = "tokenizer.json"
 MASKS = ("<mask>", "[MASK]")
 ENDS = ("<|endoftext|>", "</s>", "<end>")
-MAX_PIECES = 64  # of a word; further pieces are ignored
+MAX_PIECES = 32  # of a word; further pieces are ignored
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

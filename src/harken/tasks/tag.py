@@ -37,7 +37,12 @@ from harken.batch.tagging import (
     words_within,
 )
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, as_plain, bounded
-from harken.encode.pretrained import PretrainedTokenizer, PretrainedTokenizerConfig, WordPieces
+from harken.encode.pretrained import (
+    MAX_PIECES,
+    PretrainedTokenizer,
+    PretrainedTokenizerConfig,
+    WordPieces,
+)
 from harken.encode.vocabulary import PAD, UNKNOWN, VocabularySizes
 from harken.encode.words import WordVocabulary, WordVocabularyConfig
 from harken.errors import OptionError, UserError
@@ -288,6 +293,13 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
     def fit_pretrained(
         self, recipe: TagRecipe, train: Sequence[Sentence], tokenizer: PretrainedTokenizer
     ) -> WordVocabulary:
+        limit = recipe.model.max_pieces
+        if limit is not None and limit < MAX_PIECES:
+            raise UserError(
+                f"model.start_from: the encoder reads {limit} word pieces (expected at least "
+                f"{MAX_PIECES}, the maximum of a word)",
+                fix="start from an encoder with more positions",
+            )
         return WordVocabularyConfig().fit(train, WordPieces.of(tokenizer))
 
     def start_keys(self, model: object) -> Mapping[str, object] | None:
