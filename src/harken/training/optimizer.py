@@ -50,7 +50,11 @@ class Muon(Optimizer):
     """SGD with orthogonalized Nesterov momentum, for matrices and convolution kernels."""
 
     def __init__(
-        self, parameters: Iterable[Group], lr: float, momentum: float, weight_decay: float
+        self,
+        parameters: Iterable[Tensor] | Iterable[Group],
+        lr: float,
+        momentum: float,
+        weight_decay: float,
     ) -> None:
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
