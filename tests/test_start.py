@@ -41,6 +41,11 @@ ANSWER = 'task = "answer"\n[data]\npretrain = "texts.txt"\ntrain = "questions.ts
 ANSWER += '[model]\nstart_from = "gpt"\n[training.pretrain]\nsteps = 2\nbatch_tokens = 64\n'
 
 
+CLASSIFY = 'task = "classify"\n[data]\ntrain = "labels.tsv"\ndev = 0.3\n[model]\n'
+CLASSIFY += 'start_from = "bert"\npooling.kind = "first"\n'
+CLASSIFY += "[training.labels]\nsteps = 4\nbatch_size = 5\nsave_every = 2\n"
+
+
 def write_bert(folder: Path, **settings: Any) -> Path:
     """Write a small BERT with an uncased WordPiece tokenizer; three embeddings have no token."""
     sizes = {"vocab_size": len(WORD_PIECES) + 3, "max_position_embeddings": 40, **settings}
@@ -74,7 +79,9 @@ def desk(tmp_path: Path) -> Path:
     write_files(tmp_path)
     write_bert(tmp_path / "bert")
     write_gpt(tmp_path / "gpt")
-    for name, text in (("tag", TAG), ("lm", LM), ("answer", ANSWER)):
+    rows = (f"they duck {number} here\t{number % 2}\n" for number in range(30))
+    (tmp_path / "labels.tsv").write_text("text\tlabel\n" + "".join(rows))
+    for name, text in (("tag", TAG), ("lm", LM), ("answer", ANSWER), ("classify", CLASSIFY)):
         (tmp_path / f"{name}.toml").write_text(text)
     return tmp_path
 
@@ -130,6 +137,24 @@ def test_the_state_of_the_first_piece_represents_a_word(desk: Path) -> None:
     np.testing.assert_allclose(np.concatenate(both), np.concatenate(alone), atol=1e-5)
 
 
+@torch.no_grad()
+def test_a_classifier_reads_the_states_of_bert(desk: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    recipe = load_recipe(desk / "classify.toml", ["training.labels.steps=0"])
+    run = train(recipe, desk / "run")
+    reference = transformers.BertModel.from_pretrained(desk / "bert").eval()
+    tokens = [2, 5, 6, 7, 11, 3]
+    state = reference(input_ids=torch.tensor([tokens])).last_hidden_state[0, 0]
+    model: Any = run.model
+    expected = model.classifier(state).softmax(dim=-1)
+    probabilities = {
+        label.label: label.probability for label in run.predict(["they duck 0"])[0].labels
+    }
+    assert [probabilities["0"], probabilities["1"]] == pytest.approx(expected.tolist(), abs=1e-5)
+    initialized = {name for name, origin in origins(run.folder).items() if origin != "loaded"}
+    assert initialized == {"classifier.weight", "classifier.bias"}
+
+
 def test_long_sentences_are_tagged_in_windows(desk: Path) -> None:
     run = train(load_recipe(desk / "tag.toml", ["training.tags.steps=1"]), desk / "run")
     words = ["duck"] * 50 + ["7" * 30] + ["swim"] * 50 + ["?" * 70]
@@ -139,7 +164,7 @@ def test_long_sentences_are_tagged_in_windows(desk: Path) -> None:
     assert attention.truncation is not None
 
 
-@pytest.mark.parametrize("name", ["tag", "lm"])
+@pytest.mark.parametrize("name", ["tag", "lm", "classify"])
 def test_a_killed_run_resumes_exactly(desk: Path, name: str) -> None:
     freeze = ["model.freeze=1", "model.dropout=0.1"]
     recipe = load_recipe(desk / f"{name}.toml", freeze)

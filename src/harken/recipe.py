@@ -65,6 +65,7 @@ class TaskRegistry(UserDict[str, AnyTask]):
 
 TASKS = TaskRegistry(
     answer="AnswerTask",
+    classify="ClassifyTask",
     tag="TagTask",
     fill="FillTask",
     lm="LanguageModelTask",
@@ -130,7 +131,7 @@ def determined_keys(task: AnyTask, folder: Path) -> config.Determined:
         model, encode, title = started.model, config.as_plain(started.encode), started.task
     elif is_file(folder / CONFIG):
         origin, read = folder / CONFIG, read_folder_config(folder)
-        model, encode, title = read.config, {"kind": "pretrained"}, read.model_type
+        model, encode, title = read.config, task.pretrained_encoding, read.model_type
     else:
         raise UserError(
             f"model.start_from = {short_path(folder)}: neither a run folder nor a Hugging Face "
@@ -145,7 +146,7 @@ def determined_keys(task: AnyTask, folder: Path) -> config.Determined:
             "`answer` from GPT-2, GPT-NeoX and Llama",
         )
     fixed = {name: value for name, value in keys.items() if name not in FREE_KEYS}
-    values = {"model": fixed, "encode": encode}
+    values = {"model": fixed, "encode": dict(encode)}
     return config.Determined(values=values, origin=short_path(origin), defaults=["dropout"])
 
 

@@ -34,7 +34,7 @@ from harken.recipe import AnyTask, Recipe, load_effective_recipe, task_of
 from harken.strict_json import JSON_ERRORS, is_finite, parse_json, text_of
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Prediction
-from harken.tasks.task import Indices, Predictor, Splits, TaskVocabulary
+from harken.tasks.task import Indices, InputForm, Predictor, Splits, TaskVocabulary
 from harken.training.checkpoint import check_digests, load_model_state, load_weights
 from harken.training.memory import PREDICTING, SkipInitialization, check_model_size
 from harken.training.runtime import Device, choose_device, configure_process
@@ -75,6 +75,11 @@ class Run:
         return self.task.predictor_type(self.recipe, self.splits, self.vocabulary, self.model)
 
     @property
+    def input_form(self) -> InputForm:
+        """What the inputs of `predict` are: lines of text, or names of sounds or images."""
+        return self.task.inputs(self.recipe)
+
+    @property
     def search(self) -> SearchConfig | None:
         """The search settings of the recipe; None for a task that does not search."""
         search: SearchConfig | None = getattr(self.recipe, "search", None)
@@ -106,7 +111,7 @@ class Run:
         if nbest < 1:
             raise UserError(f"nbest: expected 1 or more, got {nbest}", fix="use at least 1")
         if times:
-            self._require_sounds("does not predict word times", "predict without times")
+            self._require_speech("does not predict word times", "predict without times")
         return list(self.predictor.predict(self._inputs(inputs), nbest, indices, times=times))
 
     def evaluate(
@@ -117,7 +122,7 @@ class Run:
         A condition such as noise:10 changes the sounds or references (speech recognition only).
         """
         if condition is not None:
-            self._require_sounds("has no conditions", "evaluate without a condition")
+            self._require_speech("has no conditions", "evaluate without a condition")
         return self.predictor.evaluate(self.examples(split, files), condition)
 
     def attention(self, text: str) -> AttentionExample | None:
@@ -155,14 +160,14 @@ class Run:
             )
         return self.splits[split]
 
-    def _require_sounds(self, problem: str, alternative: str) -> None:
-        if self.task.inputs != "sounds":
+    def _require_speech(self, problem: str, alternative: str) -> None:
+        if not self.task.recognizes_speech:
             message = f"task {self.recipe.task!r} {problem}"
             raise UserError(message, fix=f"{alternative}, or use a run of task 'transcribe'")
 
     def _inputs(self, inputs: StringsOrPaths) -> list[str]:
         """Check the inputs of `predict`; file names may be path objects."""
-        if self.task.inputs == "lines":
+        if self.input_form == "lines":
             return _checked_list("inputs", inputs, str, "string")
         return list(map(os.fspath, _checked_list("inputs", inputs, str | PathLike, "path")))
 

@@ -73,7 +73,8 @@ def load_starting_weights(model: nn.Module, folder: Path) -> WeightsLoaded:
     else:
         contents = read_folder(folder)
         modules, kind = model.named_modules(), type(contents.model)
-        prefix = next(name for name, module in modules if isinstance(module, kind))
+        # A model that has the parts of an encoder, but not as one module, needs no prefix.
+        prefix = next((name for name, module in modules if isinstance(module, kind)), "")
         weights = model_state(contents.model).items()
         stored = {f"{prefix}.{name}".removeprefix("."): tensor for name, tensor in weights}
         unused = contents.unused

@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> None:
     """Print the metrics of the clean data and of each condition."""
     files, split = data_files(options), options.split or "dev"
     loaded = agree(lambda: with_search_options(load(options.folder, options.device), options))
-    if options.condition and loaded.task.inputs != "sounds":
+    if options.condition and not loaded.task.recognizes_speech:
         raise speech_only_error("--condition", loaded)
     for condition in options.condition:
         parse_condition(condition)

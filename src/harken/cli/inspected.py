@@ -25,7 +25,7 @@ class InspectedModel(NamedTuple):
     @property
     def takes_files(self) -> bool:
         """Whether inputs are file names instead of texts."""
-        return self.run is not None and self.run.task.inputs != "lines"
+        return self.run is not None and self.run.input_form != "lines"
 
 
 def load_for_inspection(folder: Path, device: Any) -> InspectedModel:

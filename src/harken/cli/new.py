@@ -16,6 +16,7 @@ from harken.config.write import toml_literal
 from harken.errors import UserError
 from harken.files import write_text
 from harken.formats.text import require_file
+from harken.inputs import is_folder
 from harken.recipe import TASKS, recipe_type
 from harken.tasks.task import Layout, Splits
 
@@ -43,7 +44,8 @@ def run(options: argparse.Namespace) -> None:
         problem = f"--dev {options.dev}: expected a share or a dev file, got both ({dev_files[0]})"
         raise UserError(problem, fix="leave out --dev or the file")
     for file in options.files:
-        require_file(file)
+        if not (layout.folders and is_folder(file)):
+            require_file(file)
     notes = layout.check(options.files)
     write_text(options.out, recipe_text(options.task, files, options.dev, options.out.parent))
     print_result(str(options.out))
@@ -73,7 +75,8 @@ def recipe_text(task: str, files: Mapping[str, Path], dev: float | None, folder:
     recipe = config.loads(recipe_type(), text, base=folder, overrides=overrides)
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     counts = _counts(layout, recipe, splits)
-    return header + _data_table(data, counts) + layout.template.format_map(values)
+    template = layout.template if isinstance(layout.template, str) else layout.template(recipe)
+    return header + _data_table(data, counts) + template.format_map(values)
 
 
 def _counts(layout: Layout[Any, Any], recipe: Any, splits: Splits[Any]) -> dict[str, str]:

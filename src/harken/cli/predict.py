@@ -56,15 +56,15 @@ def run(options: argparse.Namespace) -> int:
     # If loading fails on one rank, `agree` raises its error on all.
     loaded = agree(lambda: with_search_options(load(options.folder, options.device), options))
     threshold = None if options.max_error is None else _threshold(loaded, options.max_error)
-    takes_files = loaded.task.inputs != "lines"
-    if options.times and loaded.task.inputs != "sounds":
+    takes_files = loaded.input_form != "lines"
+    if options.times and not loaded.task.recognizes_speech:
         raise speech_only_error("--times", loaded)
 
     def count() -> int:
         return len(names) if takes_files else sum(count_lines(Path(name)) for name in names)
 
     records, succeeded, failed = [], False, False
-    with progress_bar(loaded.task.inputs, None if "-" in names else count) as advance:
+    with progress_bar(loaded.input_form, None if "-" in names else count) as advance:
         for item in _predict(loaded, names, options):
             succeeded = succeeded or item.prediction is not None
             failed = failed or item.error is not None
@@ -121,7 +121,7 @@ def _predict(
     loaded: Run, names: Sequence[str], options: argparse.Namespace
 ) -> Iterator[PredictedInput]:
     """Yield every line, sound or image in order, with its prediction or error."""
-    takes_files, count = loaded.task.inputs != "lines", 0
+    takes_files, count = loaded.input_form != "lines", 0
     lines = chain.from_iterable(map(line_chunks, names))
     for chunk in file_chunks(names) if takes_files else lines:
         if isinstance(chunk, UnreadableFile):
@@ -205,6 +205,8 @@ def _record(
             record["words"] = [asdict(word) for word in prediction.words]
         if prediction.tokens:
             record["tokens"] = [asdict(token) for token in prediction.tokens]
+        if prediction.labels:
+            record["labels"] = [asdict(label) for label in prediction.labels]
     if options.nbest is not None:
         record["nbest"] = list(map(asdict, _ranked(prediction)))
     return record

@@ -107,7 +107,7 @@ def workload(
         if not is_stated:
             assumed = (f"a vocabulary of {vocabulary:,} (--vocabulary)", *assumed)
     step = Workload(recipe, dummy.stage, vocabulary, dummy.sizes, assumed)
-    tokens = dummy.sizes.get("S", dummy.sizes["T"])
+    tokens = dummy.sizes.get("S") or dummy.sizes.get("T", 1)
     with torch.device("meta"):
         model = step.build()
     limits = [limit for name in LIMITS if (limit := getattr(model, name, None)) is not None]

@@ -26,6 +26,7 @@ from harken.inputs import is_file, short_path
 
 TOKENIZER_FILE = "tokenizer.json"
 MASKS = ("<mask>", "[MASK]")
+UNKNOWNS = ("<unk>", "[UNK]")
 ENDS = ("<|endoftext|>", "</s>", "<end>")
 MAX_PIECES = 32  # of a word; further pieces are ignored
 
@@ -80,8 +81,10 @@ class PretrainedTokenizer:
 
     def vocabulary(self, *, mask: bool) -> Vocabulary:
         """Return the vocabulary of a language model; with `mask`, it has a mask token."""
-        end = self.token_ids.get("eos", self._find(ENDS))
+        around = self.ids_around_text()
+        end = around[1] if len(around) == 2 else self.token_ids.get("eos", self._find(ENDS))
         end = self._add(ENDS[-1]) if end is None else end
+        unknown = self._find(UNKNOWNS)
         masked = self._find(MASKS)
         masked = self._add(MASKS[0]) if masked is None and mask else masked
         spare = range(self.tokenizer.get_vocab_size(), self.rows)
@@ -94,11 +97,18 @@ class PretrainedTokenizer:
         self.tokenizer.add_special_tokens([f"<unused {number}>" for number in spare])
         special = SpecialIds(
             pad=self.token_ids.get("pad", end),
-            unknown=end,
+            unknown=end if unknown is None else unknown,
             mask=end if masked is None else masked,
             end=end,
         )
-        return Vocabulary(self.tokenizer, special, self.token_ids.get("bos", end))
+        start = around[0] if around else self.token_ids.get("bos", end)
+        return Vocabulary(self.tokenizer, special, start)
+
+    def ids_around_text(self) -> list[int]:
+        """Return the special tokens that the tokenizer adds, such as [CLS] and [SEP]."""
+        with tokenizer_errors(f"{short_path(self.path)}: a text cannot be encoded"):
+            ids: list[int] = self.tokenizer.encode("").ids
+        return ids
 
     def _find(self, names: Iterable[str]) -> int | None:
         ids = (self.tokenizer.token_to_id(name) for name in names)
@@ -123,8 +133,7 @@ class WordPieces:
     @classmethod
     def of(cls, pretrained: PretrainedTokenizer) -> "WordPieces":
         """Return the pieces of a tokenizer that puts one special token at each end of a text."""
-        with tokenizer_errors(f"{short_path(pretrained.path)}: a text cannot be encoded"):
-            ids = pretrained.tokenizer.encode("").ids
+        ids = pretrained.ids_around_text()
         if len(ids) != 2:
             raise UserError(
                 f"{short_path(pretrained.path)}: the tokenizer adds {len(ids)} special tokens to a "

@@ -39,7 +39,7 @@ class VocabularySizes(NamedTuple):
 
     entries: int  # tokens, or words of the task `tag`
     characters: int = 0  # in the spellings of the words
-    tags: int = 0
+    tags: int = 0  # or labels of the task `classify`
     cls: int = 0  # id of the token before a text, for an encoder of word pieces
     sep: int = 0  # id of the token after a text
 

@@ -75,3 +75,12 @@ class CaptionedImage:
     image: Path | int
     captions: tuple[str, ...]
     boxes: tuple[Box, ...] = ()  # one per word of the only caption; empty if unknown
+
+
+@dataclass(frozen=True, slots=True)
+class LabeledExample:
+    """A text, or the name of a sound or image as `predict` reads it, and its labels."""
+
+    input: str
+    labels: tuple[str, ...]  # in alphabetical order
+    file: Path | None = None  # that contains the sound or image

@@ -41,6 +41,11 @@ def is_cross_attention(module: str) -> bool:
     return attention_kind(module) == "cross"
 
 
+def is_self_attention(module: str) -> bool:
+    """Whether the layer at a path is self-attention outside of an encoder-decoder."""
+    return attention_kind(module) == "self"
+
+
 def is_encoder_attention(module: str) -> bool:
     """Whether the layer at a path is self-attention inside a module named `encoder`."""
     return attention_kind(module) == "encoder"

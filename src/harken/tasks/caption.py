@@ -53,7 +53,16 @@ from harken.tasks.caption_data import (
 from harken.tasks.dummy_batches import DummySizes, random_seq2seq_batch
 from harken.tasks.prediction import Evaluation, Prediction, beam_prediction
 from harken.tasks.seq2seq import Beams, cross_entropy_loss, decoder_inputs, max_tokens, output_views
-from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, file_calls, sample_keys
+from harken.tasks.task import (
+    InputForm,
+    Keys,
+    Layout,
+    Predictor,
+    Splits,
+    Task,
+    file_calls,
+    sample_keys,
+)
 from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
@@ -219,7 +228,6 @@ def array_sizes(files: Sequence[Path]) -> list[str]:
 class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
     """Image captioning."""
 
-    inputs = "images"
     recipe_type = CaptionRecipe
     vocabulary_type = Vocabulary
     predictor_type = CaptionPredictor
@@ -232,6 +240,9 @@ class CaptionTask(Task[CaptionRecipe, CaptionExample, Vocabulary, Captioner]):
         stage="training.captions",
         overrides=array_sizes,
     )
+
+    def inputs(self, recipe: CaptionRecipe) -> InputForm:
+        return "images"
 
     def read_file(self, recipe: CaptionRecipe, path: Path) -> list[CaptionExample]:
         return recipe.read_examples(path)

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from harken.augment.affine import RandomAffineConfig
 from harken.batch.ragged import IntArray as Tokens
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
@@ -15,15 +13,15 @@ from harken.encode.pixels import FeatureMapsConfig, PixelsConfig
 from harken.encode.subwords import TokenizerConfig, WordsConfig
 from harken.encode.vocabulary import Vocabulary
 from harken.errors import UserError
-from harken.files import replacing
 from harken.formats.arrays import FeatureMaps, ImageArray, read_feature_maps, read_image_array
 from harken.formats.captions import read_captions
 from harken.formats.examples import Box
 from harken.formats.image_source import ImageBatch, ImageFiles, ImageRows, ImageSource
 from harken.formats.text import require_file
-from harken.inputs import exists, is_file
+from harken.inputs import is_file
 from harken.layers.frontends import FeatureProjectionConfig, ImageSizes
 from harken.models.captioner import CaptionerConfig
+from harken.tasks.stored_inputs import stored_pixels
 from harken.tasks.task import require_share, warn_unfit
 from harken.training.loop import StageConfig
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
@@ -207,16 +205,9 @@ def resize_once(examples: Sequence[CaptionExample], cache: Path) -> Sequence[Cap
     files = examples[0].source
     if not isinstance(files, ImageFiles):
         return examples
-    path = cache / PIXELS
-    if not exists(path):
-        shape = (len(examples), files.rows, files.columns, files.channels)
-        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-        # Not memory-mapped: if the disk is full, writing to a mapped file kills the process.
-        with replacing(path) as unfinished, unfinished.open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            for batch in image_batches(len(examples)):
-                file.write(load_images(examples[batch]).tobytes())
-    source = ImageRows(array=read_image_array(path))
+    images = (load_images(examples[batch]) for batch in image_batches(len(examples)))
+    array = stored_pixels(images, len(examples), files, cache / PIXELS)
+    source = ImageRows(array=array)
     return [replace(example, image=row, source=source) for row, example in enumerate(examples)]
 
 

@@ -20,6 +20,14 @@ class RankedOutput:
     log_probability: float
 
 
+@dataclass(frozen=True, slots=True)
+class LabelProbability:
+    """A label of the task `classify` and its probability."""
+
+    label: str
+    probability: float
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Truncation:
     """How much of an input the model read, if it is longer than the model's maximum length."""
@@ -43,6 +51,8 @@ class Prediction:
     nbest: Sequence[RankedOutput] = ()  # if several were requested, the best first
     words: Sequence[SpokenWord] = field(default=(), repr=False)  # if word times were requested
     tokens: Sequence[TaggedToken] = field(default=(), repr=False)  # of the task `tag`
+    # All labels of the task `classify`, the most probable first.
+    labels: Sequence[LabelProbability] = field(default=(), repr=False)
     truncation: Truncation | None = None  # None if the model read the whole input
 
     def __str__(self) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import torch
@@ -30,6 +31,7 @@ from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage
 
 Indices = Sequence[int] | None  # positions of inputs in a longer list; None: 0, 1, 2, …
+InputForm = Literal["lines", "sounds", "images"]  # lines of text, or names of files
 Keys = Sequence[SampleKey]  # one per input; with the seed, they determine the sampling
 
 
@@ -130,15 +132,17 @@ class Splits(Mapping[str, Sequence[E]]):
 class Layout(Generic[R, E]):
     """How `harken new` writes a recipe of a task.
 
-    `template` is the text after the file names in [data]. A placeholder such as `{model.width}` is
+    `template` is the text after the file names in [data], or a function that returns it for a
+    recipe. A placeholder such as `{model.width}` is
     replaced by the value of this key, after `overrides` and `suggest`.
     """
 
     calls: Mapping[str, Sequence[str]]  # example arguments -> the key of each file in [data]
     examples: str  # name of the examples, in the plural
-    template: str = ""
+    template: str | Callable[[R], str] = ""
     stage: str | None = None  # key of the stage whose `evaluate_every` is computed
     count: Callable[[Sequence[E]], int] = len  # number of `examples` in a split
+    folders: bool = False  # whether a folder can take the place of a file
     check: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # raises, or returns notes
     overrides: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # of recipe keys
     # overrides that depend on the data
@@ -202,11 +206,18 @@ class Predictor(ABC, Generic[R, E, V, M]):
 class Task(ABC, Generic[R, E, V, M]):
     """A task with its types of recipe, example, vocabulary and model."""
 
-    inputs: ClassVar[Literal["lines", "sounds", "images"]] = "lines"
+    # Whether `predict` has word times and `evaluate` has conditions such as noise.
+    recognizes_speech: ClassVar[bool] = False
     recipe_type: type[R]
     vocabulary_type: type[V]
     predictor_type: type[Predictor[R, E, V, M]]
     layout: Layout[R, E]
+    # the table [encode] of a recipe that starts from a Hugging Face folder
+    pretrained_encoding: ClassVar[Mapping[str, object]] = MappingProxyType({"kind": "pretrained"})
+
+    def inputs(self, recipe: R) -> InputForm:
+        """Return what the inputs of `predict` are."""
+        return "lines"
 
     @abstractmethod
     def read_file(self, recipe: R, path: Path) -> Sequence[E]: ...

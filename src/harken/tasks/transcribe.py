@@ -20,13 +20,10 @@ import torch
 from torch import Tensor
 
 from harken.augment.specaugment import equalize, spec_augment
-from harken.augment.waveform import change_speed
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import IGNORE_INDEX, Seq2SeqBatch, shift_targets
 from harken.batch.ragged import IntArray, ragged
-from harken.batch.shards import FrameShards, write_frames
 from harken.decode.joint import SpeechSearchConfig
-from harken.encode.filterbank import frames_of
 from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
 from harken.errors import UserError
 from harken.formats.examples import Utterance
@@ -36,7 +33,8 @@ from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
 from harken.models.recognizer import BLANK, SpeechRecognizer
 from harken.tasks.dummy_batches import DummySizes, random_seq2seq_batch
-from harken.tasks.task import Layout, Splits, Task, file_calls, warn_unfit
+from harken.tasks.stored_inputs import stored_frames
+from harken.tasks.task import InputForm, Layout, Splits, Task, file_calls, warn_unfit
 from harken.tasks.transcribe_predictor import SpeechPredictor, TranscribeRecipe, TranscribeStage
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
@@ -112,26 +110,6 @@ def utterance_key(utterance: Utterance) -> str:
     return f"{'/'.join(utterance.audio.parts[-2:])}#t={utterance.start}"
 
 
-def stored_frames(
-    recipe: TranscribeRecipe, utterances: Sequence[Utterance], folder: Path
-) -> FrameShards:
-    """Return the frames of all utterances at the first speed, then at the second, …
-
-    They are computed and stored in `folder` if it does not exist.
-    """
-    filterbank = recipe.encode.filterbank
-    if not folder.is_dir():
-        signals = UtteranceSignals(utterances, filterbank.sample_rate, recipe.data.max_seconds)
-        perturbed = (
-            change_speed(signal, filterbank.sample_rate, speed)
-            for speed in recipe.training.speech.speeds
-            for signal in signals
-        )
-        frames = (sound_frames.numpy() for sound_frames in frames_of(perturbed, filterbank))
-        write_frames(folder, frames, filterbank.mel_bins)
-    return FrameShards(folder)
-
-
 def fitting_utterances(
     recipe: TranscribeRecipe, lengths: IntArray, texts: Sequence[IntArray]
 ) -> IntArray:
@@ -157,7 +135,7 @@ def fitting_utterances(
 class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):
     """Speech recognition."""
 
-    inputs = "sounds"
+    recognizes_speech = True
     recipe_type = TranscribeRecipe
     vocabulary_type = Vocabulary
     predictor_type = SpeechPredictor
@@ -168,6 +146,9 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
         stage="training.speech",
         suggest=suggest_speech,
     )
+
+    def inputs(self, recipe: TranscribeRecipe) -> InputForm:
+        return "sounds"
 
     def read_file(self, recipe: TranscribeRecipe, path: Path) -> list[Utterance]:
         return read_utterances(path)
@@ -196,7 +177,13 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
         cache: Path,
     ) -> list[Stage[SpeechRecognizer]]:
         config = recipe.training.speech
-        shards = stored_frames(recipe, splits["train"], cache / "frames")
+        rate, limit = recipe.encode.filterbank.sample_rate, recipe.data.max_seconds
+        shards = stored_frames(
+            lambda: UtteranceSignals(splits["train"], rate, limit),
+            recipe.encode.filterbank,
+            config.speeds,
+            cache / "frames",
+        )
         texts = vocabulary.encode([utterance.text for utterance in splits["train"]])
         lengths = shards.lengths.reshape(len(config.speeds), len(texts)).max(axis=0)
         fitting = fitting_utterances(recipe, lengths, texts)
