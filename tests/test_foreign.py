@@ -22,7 +22,12 @@ from small_huggingface import SIZES
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "bank", "of", "a", "river", "▁duck", "ä"]
-CLASSES = {"bert": "BertModel", "gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM"}
+CLASSES = {
+    "bert": "BertModel",
+    "gpt2": "GPT2LMHeadModel",
+    "llama": "LlamaForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM",
+}
 TEXT = "the bank of a bank"
 
 

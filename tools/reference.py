@@ -56,6 +56,7 @@ TOPICS = {
     "encode": ("tokenizers", "Tokenizers"),
     "decode": ("search", "Search"),
     "tasks": ("data", "Data"),
+    "augment": ("augmentation", "Augmentation"),
 }
 
 

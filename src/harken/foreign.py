@@ -104,12 +104,12 @@ def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> Hu
     """Load the model and the tokenizer of a Hugging Face folder; none of its code is run.
 
     Arguments:
-        folder: a folder of type bert, gpt2 or llama, with config.json, model.safetensors and
+        folder: a folder of type bert, gpt2, gpt_neox or llama, with config.json, model.safetensors and
             tokenizer.json.
         device: "auto", "cpu", "cuda" or "mps".
 
     Returns a `HuggingFaceModel` with `model`, a Harken module in evaluation mode that maps tokens
-    (batch, time) to logits (gpt2, llama) or hidden states (bert), and `tokenizer`.
+    (batch, time) to logits (gpt2, gpt_neox, llama) or hidden states (bert), and `tokenizer`.
 
         loaded = harken.load_huggingface("models/gpt2")
         loaded.model(torch.tensor([loaded.tokenizer.encode("The bank of the river").ids]))
