@@ -104,8 +104,8 @@ def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> Hu
     """Load the model and the tokenizer of a Hugging Face folder; none of its code is run.
 
     Arguments:
-        folder: a folder of type bert, gpt2, gpt_neox or llama, with config.json, model.safetensors and
-            tokenizer.json.
+        folder: a folder of type bert, gpt2, gpt_neox or llama, with config.json,
+            model.safetensors and tokenizer.json.
         device: "auto", "cpu", "cuda" or "mps".
 
     Returns a `HuggingFaceModel` with `model`, a Harken module in evaluation mode that maps tokens

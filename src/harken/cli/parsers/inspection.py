@@ -136,7 +136,8 @@ The prediction is the next token after the text (after the question, for the tas
 metric is the difference between the logits of the most probable token after the clean text and
 after the corrupted text, or, if these tokens are the same, the log-probability of this token.
 
-Works with runs of GPT models (tasks lm and answer) and with Hugging Face folders (gpt2, gpt_neox, llama).
+Works with runs of GPT models (tasks lm and answer) and with Hugging Face folders (gpt2, gpt_neox
+and llama).
 
 examples:
   harken patch runs/gpt "the king of France" "the king of Sweden"
