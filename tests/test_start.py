@@ -3,6 +3,8 @@
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +274,27 @@ def test_a_run_is_trained_further(desk: Path) -> None:
     (desk / "answer.toml").write_text(ANSWER.replace('"gpt"', '"first"'))
     answer = train(load_recipe(desk / "answer.toml"), desk / "answer")
     assert set(origins(answer.folder).values()) == {"loaded"}
+
+
+@pytest.mark.slow
+def test_weights_do_not_depend_on_the_number_of_processes(desk: Path) -> None:
+    """Frozen layers have no gradient in any process; a sharded run rounds differently."""
+    sets = ["training.micro_batches=2", "model.freeze=1", "training.runtime.threads=1"]
+    sets += ["training.optimizer={kind='adamw', lr=1e-3, layer_decay=0.5}"]
+    alone = train(load_recipe(desk / "lm.toml", sets), desk / "one")
+    for reduction in ("exact", "sharded"):
+        given = [*sets, f"training.runtime.reduction={reduction}"]
+        folder, words = desk / reduction, [word for item in given for word in ("--set", item)]
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m"]
+        command += ["--", "harken", "train", str(desk / "lm.toml"), "--run", str(folder), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        assert equal_weights(alone.folder, folder) == (reduction == "exact")
+        weights, expected = (
+            load_weights(run / "model.safetensors") for run in (folder, alone.folder)
+        )
+        for name, weight in expected.items():
+            torch.testing.assert_close(weights[name], weight, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def load_recipe(path: str | PathLike[str], overrides: str | Sequence[str] = ()) 
         task, folder = source.tree.get("task"), source.path_at("model", "start_from")
     if not isinstance(task, str) or task not in TASKS or folder is None:
         return _load(task, path, changes)
-    return _load(task, path, changes, determined_keys(TASKS[task], folder))
+    return _load(task, path, changes, determined_keys(task, folder))
 
 
 def load_effective_recipe(path: Path) -> Recipe:
@@ -124,8 +124,9 @@ def _load(
     return recipe
 
 
-def determined_keys(task: AnyTask, folder: Path) -> config.Determined:
-    """Return the keys that the run or Hugging Face folder in `model.start_from` determines."""
+def determined_keys(name: str, folder: Path) -> config.Determined:
+    """Return the keys of a task that the run or folder in `model.start_from` determines."""
+    task = TASKS[name]
     if is_file(folder / RECIPE):
         origin, started = folder / RECIPE, load_effective_recipe(folder / RECIPE)
         model, encode, title = started.model, config.as_plain(started.encode), started.task
@@ -141,9 +142,9 @@ def determined_keys(task: AnyTask, folder: Path) -> config.Determined:
     keys = task.start_keys(model)
     if keys is None:
         raise UserError(
-            f"{origin}: this task cannot start from a model of {title!r}",
-            fix="start from a run of the same task; `tag` also starts from BERT, and `lm` and "
-            "`answer` from GPT-2, GPT-NeoX and Llama",
+            f"{origin}: task {name!r} cannot start from a model of {title!r}",
+            fix="start from a run of the same task; `tag` and `classify` also start from BERT, and "
+            "`lm` and `answer` from GPT-2, GPT-NeoX and Llama",
         )
     fixed = {name: value for name, value in keys.items() if name not in FREE_KEYS}
     values = {"model": fixed, "encode": dict(encode)}

@@ -59,7 +59,7 @@ class Source:
         return lines_of(self.text)
 
     def path_at(self, *keys: str) -> Path | None:
-        """Return the path that these keys lead to; None if there is no string."""
+        """Return the path that these keys lead to; None without a string."""
         value: Any = self.tree
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None

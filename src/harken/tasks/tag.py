@@ -358,6 +358,9 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
     def dummy_sizes(self, recipe: TagRecipe, rows: int | None, length: int | None) -> DummySizes:
         config = recipe.training.tags
         dummy = token_sizes(config, rows, length, config.batch_tokens)
+        if recipe.model.max_pieces is not None:
+            assumed = (*dummy.assumed, "each word is one piece")
+            return dummy._replace(sizes={**dummy.sizes, "W": 1}, assumed=assumed)
         assumed, sizes = dummy.assumed, {**dummy.sizes, "W": DUMMY_CHARACTERS}
         if recipe.model.characters.width:
             assumed += (f"all words are different and have {DUMMY_CHARACTERS} characters",)
