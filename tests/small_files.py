@@ -128,6 +128,10 @@ SMALL_TEXT = {
         "model.attention.heads=2 training.pretrain.steps=2 "
         "training.pretrain.batch_tokens=256 search.max_tokens=7"
     ),
+    "classify": (
+        "model.width=24 model.characters.width=8 model.characters.embedding_width=6 "
+        "model.encoder.channels=8 training.labels.steps=4 training.labels.batch_size=8"
+    ),
     "tag": (
         "model.width=24 model.characters.width=8 model.characters.embedding_width=6 "
         "model.encoder.hidden=12 training.tags.steps=4 training.tags.batch_tokens=64"

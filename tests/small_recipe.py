@@ -15,6 +15,7 @@ SMALL = (
 
 SMALL_OF = {
     "answer": SMALL,
+    "classify": ("training.labels.steps=3", "training.labels.batch_size=8"),
     "tag": ("training.tags.steps=4", "training.tags.batch_tokens=256"),
     "fill": ("training.steps=4", "training.batch_tokens=256"),
     "lm": ("training.steps=3", "training.batch_tokens=512", "search.max_tokens=20"),

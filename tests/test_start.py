@@ -43,7 +43,7 @@ ANSWER = 'task = "answer"\n[data]\npretrain = "texts.txt"\ntrain = "questions.ts
 ANSWER += '[model]\nstart_from = "gpt"\n[training.pretrain]\nsteps = 2\nbatch_tokens = 64\n'
 
 
-CLASSIFY = 'task = "classify"\n[data]\ntrain = "labels.tsv"\ndev = 0.3\n[model]\n'
+CLASSIFY = 'task = "classify"\n[data]\ninput = "text"\ntrain = "labels.tsv"\ndev = 0.3\n[model]\n'
 CLASSIFY += 'start_from = "bert"\npooling.kind = "first"\n'
 CLASSIFY += "[training.labels]\nsteps = 4\nbatch_size = 5\nsave_every = 2\n"
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from harken import config
-from harken.cli.new import recipe_text
+from harken.cli.new import new_recipe
 from harken.files import write_tensors, write_text
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe, load_recipe, task_of
@@ -28,7 +28,7 @@ def task_recipe(task: str, folder: Path, overrides: Sequence[str] = ()) -> Any:
     files = next(call for call in reversed(calls) if "test" not in call)  # with a dev file
     roles = dict(zip(calls[files], (folder / file for file in files.split()), strict=True))
     path = folder / f"{task}.toml"
-    write_text(path, recipe_text(task, roles, None, folder))
+    write_text(path, new_recipe(task, roles, None, folder).text)
     return load_recipe(path, overrides)
 
 

@@ -48,6 +48,7 @@ SIGNS = {"at_least": "≥", "above": ">", "at_most": "≤", "below": "<"}
 # Pages of the tables that several tasks share, by the folder of the class. A table of a single task
 # is on the page of this task.
 TOPICS = {
+    "augment": ("training", "Training stages, optimizers and runtime"),
     "attention": ("attention", "Attention and positions"),
     "design": ("models", "Models and layers"),
     "layers": ("models", "Models and layers"),
@@ -56,7 +57,6 @@ TOPICS = {
     "encode": ("tokenizers", "Tokenizers"),
     "decode": ("search", "Search"),
     "tasks": ("data", "Data"),
-    "augment": ("augmentation", "Augmentation"),
 }
 
 

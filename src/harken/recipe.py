@@ -1,7 +1,7 @@
 """Recipes, and the registry of tasks: a new task is a file in `tasks/` and a name in `TASKS`."""
 
 from collections import UserDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from importlib import import_module
@@ -20,6 +20,7 @@ from harken.training.runtime import RuntimeConfig
 
 RECIPE = "recipe.toml"  # name of the effective recipe in a run folder
 FREE_KEYS = ("start_from", "freeze", "init_heads")  # not part of an architecture
+CHANGEABLE = ("dropout", "unk_dropout")  # defaults that a recipe may change
 AnyTask = Task[Any, Any, Any, Any]
 
 
@@ -129,10 +130,11 @@ def determined_keys(name: str, folder: Path) -> config.Determined:
     task = TASKS[name]
     if is_file(folder / RECIPE):
         origin, started = folder / RECIPE, load_effective_recipe(folder / RECIPE)
-        model, encode, title = started.model, config.as_plain(started.encode), started.task
+        model, title = started.model, started.task
+        others: Mapping[str, object] = {"encode": config.as_plain(started.encode)}
     elif is_file(folder / CONFIG):
         origin, read = folder / CONFIG, read_folder_config(folder)
-        model, encode, title = read.config, task.pretrained_encoding, read.model_type
+        model, title, others = read.config, read.model_type, task.pretrained_keys
     else:
         raise UserError(
             f"model.start_from = {short_path(folder)}: neither a run folder nor a Hugging Face "
@@ -147,8 +149,8 @@ def determined_keys(name: str, folder: Path) -> config.Determined:
             "`lm` and `answer` from GPT-2, GPT-NeoX and Llama",
         )
     fixed = {name: value for name, value in keys.items() if name not in FREE_KEYS}
-    values = {"model": fixed, "encode": dict(encode)}
-    return config.Determined(values=values, origin=short_path(origin), defaults=["dropout"])
+    values = {"model": fixed, **others}
+    return config.Determined(values=values, origin=short_path(origin), defaults=CHANGEABLE)
 
 
 def task_of(recipe: Recipe) -> AnyTask:

@@ -43,9 +43,10 @@ ROTARY = b'\n[model]\nposition.kind = "rotary"\nattention.score.kind = "synthesi
         ),
         (RECIPE, lambda contents: contents + ROTARY, ["recipe.toml:9: ", "'synthesizer' has none"]),
         *(
-            (name, lambda contents: b"\n \n", [f"{name}: the file has no text"])
-            for name in ("people.txt", TRAIN, "questions.test.tsv")
+            (name, lambda contents: b"\n \n", [f"{name}: the table has no rows"])
+            for name in (TRAIN, "questions.test.tsv")
         ),
+        ("people.txt", lambda contents: b"\n \n", ["people.txt: the file has no text"]),
         (
             TRAIN,
             lambda contents: contents.replace(b"\t", b"   ", 1),

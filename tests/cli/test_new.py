@@ -65,6 +65,7 @@ def flat(value: Any, path: str = "") -> dict[str, Any]:
     ("task", "chosen"),
     [
         ("tag", set()),
+        ("classify", {".training.labels.steps"}),
         ("fill", set()),
         ("lm", {".model.dropout"}),
         (
@@ -92,6 +93,7 @@ def test_a_recipe_differs_from_the_defaults_only_where_the_data_decide(
     assert main(["new", task, *files]) == 0
     recipe = flat(load_recipe(desk / "recipe.toml"))
     bare = f'task = "{task}"\n[data]\ntrain = "{files[0]}"\n'
+    bare += 'input = "text"\n' if task == "classify" else ""
     default = flat(config.loads(recipe_type(), bare, base=desk))
     differing = {key for key, value in recipe.items() if default.get(key) != value}
     assert {key for key in differing if not key.endswith("evaluate_every")} <= chosen
@@ -175,7 +177,7 @@ def test_the_language_of_a_translation_is_in_its_name(
         ("lm -", "-: expected a file, got stdin"),
         ("lm txet.txt", "txet.txt: file not found (expected a text file); did you mean"),
         ("tag text.txt", "text.txt:1: expected 10 tab-separated columns"),
-        ("answer questions.tsv texts.txt", "texts.txt:1: expected question"),
+        ("answer questions.tsv texts.txt", "questions.tsv:1: expected text, got 2 columns"),
         ("lm empty.txt", "empty.txt: the file has no text"),
         ("fill one.txt", "got 1; add examples"),
         ("lm text.txt test.conllu/x", "test.conllu/x"),
@@ -264,3 +266,28 @@ def test_new_train_evaluate_and_predict(desk: Path, task: str, cli: Cli) -> None
         cli(*predict, "--beam", 3, "--max-tokens", 5)
         again = [cli.json(*predict, "--temperature", 2, "--seed", seed) for seed in (1, 1, 2)]
         assert again[0] == again[1] != again[2]
+
+
+def test_columns_of_tables_are_guessed_and_shown(desk: Path, cli: Cli) -> None:
+    rows = "".join(f'{n % 2};"who; is {n}?";number {n};x\n' for n in range(9))
+    (desk / "asked.csv").write_text(f"n;The question;reply;note\n{rows}")
+    (desk / "texts.csv").write_text("id,body\n" + "".join(f"{n},text {n}\n" for n in range(9)))
+    note, *lines = cli("new", "answer", "texts.csv", "asked.csv").err.splitlines()
+    assert "texts.csv: columns text = 'body' (guessed); change them with --set data.columns" in note
+    assert lines[:5] == [f"  {n + 2}: text 'text {n}'" for n in range(5)]
+    assert "question = 'The question' (guessed), answer = 'reply' (guessed);" in lines[5]
+    assert lines[6] == "  2: question 'who; is 0?', answer 'number 0'"
+    assert len(lines) == 12
+    columns = load_recipe(Path("recipe.toml")).data.columns
+    assert (columns.text, columns.question, columns.answer) == ("body", "The question", "reply")
+    sets = ("--set", "data.columns.answer=note", "--out", "other.toml")
+    printed = cli("new", "answer", "texts.csv", "asked.csv", *sets).err
+    assert "question = 'The question' (guessed), answer = 'note';" in printed
+    assert load_recipe(Path("other.toml")).data.columns.answer == "note"
+    for wrong, message in (
+        ("model.width=3", "--set model.width=3: expected data.columns.FIELD=NAME"),
+        ("data.columns.answr=note", "unknown key 'answr' in [data.columns]; did you mean 'answer'"),
+        ("data.columns.answer=nte", "no column 'nte' (expected one of n, The question, reply"),
+    ):
+        arguments = ("new", "answer", "texts.csv", "asked.csv", "--out", "no.toml", "--set", wrong)
+        assert message in cli.error(*arguments)

@@ -18,7 +18,7 @@ from harken.formats.examples import Pair
 from harken.formats.pairs import PairSample, ParallelFiles, find_pairs, hold_out_pairs
 from harken.formats.split import hold_out
 from harken.formats.text import STDIN
-from small_files import error_of
+from small_files import error_of, write_bytes
 
 
 def write_two(folder: Path, source: str | bytes, target: str | bytes) -> tuple[Path, Path]:
@@ -136,7 +136,8 @@ def test_a_file_of_pairs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "\n", "\tB\na\t\n"])
 def test_a_file_of_no_pair(tmp_path: Path, content: str) -> None:
     path = write_one(tmp_path, content)
-    assert f"{path}: no sentence with a translation" in pairs_error(path).message
+    problem = "no sentence with a translation" if content.strip() else "the table has no rows"
+    assert f"{path}: {problem}" in pairs_error(path).message
 
 
 # --- many files
@@ -172,16 +173,16 @@ def test_json_lines_and_tables_of_pairs(tmp_path: Path) -> None:
     rows = [("a duck", "eine\r\nEnte"), ("", "leer"), ("b", "B")]
     lines = [json.dumps({"en": source, "de": target, "id": 3}) for source, target in rows]
     (tmp_path / "1.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    (tmp_path / "2.tsv").write_text("c\tC\n")
+    (tmp_path / "2.tsv").write_text("de\tid\ten\nC\t3\tc\n")
     corpus = find_pairs((tmp_path / "*.gz", tmp_path / "2.tsv"), ("en", "de"))
     expected = [Pair("a duck", "eine\nEnte"), Pair("b", "B"), Pair("c", "C")]
     assert list(corpus.pairs()) == expected
     assert len(list(corpus.pairs(keep_blank=True))) == 4
     error = error_of(lambda: list(find_pairs(tmp_path / "1.jsonl.gz").pairs()))
-    assert f"{tmp_path / '1.jsonl.gz'}:1: missing key 'source'" in error.message
-    assert "data.source_column and data.target_column" in error.fix
-    error = error_of(read, tmp_path / "2.tsv", tmp_path / "1.jsonl.gz")
-    assert "1.jsonl.gz: expected a side as plain text, got JSON lines" in error.message
+    assert f"{tmp_path / '1.jsonl.gz'}:1 has no column 'source'" in error.message
+    assert "data.columns.source" in error.fix
+    error = error_of(read, write_bytes(tmp_path, b"a", "a.txt"), tmp_path / "1.jsonl.gz")
+    assert "1.jsonl.gz: expected a side as plain text, got a table" in error.message
 
 
 def test_parquet_files_of_pairs(tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ def test_parquet_files_of_pairs(tmp_path: Path) -> None:
     assert read(path) == [Pair(f"source {number}", f"ziel {number}") for number in numbers]
     assert read(path, keep_blank=True)[-1] == Pair("no translation", "")
     error = error_of(lambda: list(find_pairs(path, ("source", "de")).pairs()))
-    assert f"{path}: no column 'de' (expected one of target, source)" in error.message
+    assert f"{path} has no column 'de' (expected one of target, source)" in error.message
 
 
 def test_a_sample_of_pairs_is_even(tmp_path: Path) -> None:

@@ -102,18 +102,33 @@ def test_difficult_spreadsheets(name: str, tmp_path: Path) -> None:
 
 def test_headers_of_tsv(tmp_path: Path) -> None:
     """Without a header, the columns are the fields, quotes are kept and blank lines are skipped."""
-    path = write_bytes(tmp_path, b'"good\t5\n\nbad\t1\n', "a.txt")
-    assert read(path, PLAIN) == [(1, '"good', "5"), (3, "bad", "1")]
-    assert len(list(read_table(path, PLAIN, keep_empty=True))) == 3
+    path = write_bytes(tmp_path, b'\n"good\t5\n\nbad\t1\n', "a.txt")
+    assert read(path, PLAIN) == [(2, '"good', "5"), (4, "bad", "1")]
+    assert len(list(read_table(path, PLAIN, keep_empty=True))) == 4
     path = write_bytes(tmp_path, b"label\tText\tid\n5\tgood\t3\n", "b.tsv")
     message = error_of(read, path, PLAIN).message
     assert "no column 'text' (expected one of label, Text, id)" in message
     assert read(path, PLAIN | {"text": "Text"}) == [(2, "good", "5")]
     path = write_bytes(tmp_path, b"good\t5\tx\n", "c.tsv")
-    error = error_of(read, path, PLAIN)
-    assert f"{path}:1: expected text<TAB>label, got 2 tabs in 'good" in error.message
-    assert "`cut -f1,2`" in error.fix
     assert "no column 'review' (expected one of good, 5, x)" in error_of(read, path).message
+
+
+@pytest.mark.parametrize(
+    ("line", "problem", "fix"),
+    [
+        ("a duck", "expected text<TAB>label, got no tab in 'a duck'", "formats.md#tables"),
+        ("a duck    eine Ente", "got no tab", "replace the run of spaces by one tab"),
+        ("Go.\tGeh.\tCC-BY 2.0", "got 3 columns", "`cut -f1,2`"),
+        ("a\tA\t", "got 3 columns", "`cut -f1,2`"),
+        ("Where?\t", "empty value in column 'label'", "add the value"),
+        (" \tLondon", "empty value in column 'text'", "add the value"),
+    ],
+)
+def test_wrong_lines_without_header(tmp_path: Path, line: str, problem: str, fix: str) -> None:
+    path = write_bytes(tmp_path, f"x\tX\n\n{line}\n".encode(), "a.tsv")
+    error = error_of(read, path, PLAIN)
+    assert f"{path}:3: " in error.message and problem in error.message
+    assert fix in error.fix
 
 
 def count_rows(path: Path) -> int:

@@ -302,6 +302,9 @@ def test_files_agree_with_each_other(files: SentencesFiles) -> None:
         pairs = list(find_pairs(ParallelFiles(source=next(sides), target=next(sides))).pairs())
         assert len(tagged) == len(pairs) == size
         assert [" ".join(example.words) for example in tagged] == [pair.source for pair in pairs]
+        labeled = [line.split("\t") for line in lines(getattr(files, f"{split}_labels"))]
+        assert [text for text, _ in labeled] == [pair.source for pair in pairs]
+        assert {label for _, label in labeled} == {"statement", "question", "report", "compound"}
         everything += [pair.source for pair in pairs]
         for index in (0, 13, size - 1):
             phrase = sentence(SentencesConfig(), split, index)  # type: ignore[arg-type]
@@ -316,7 +319,7 @@ def test_files_agree_with_each_other(files: SentencesFiles) -> None:
     ]
     assert {path.name for path in files.text.parent.iterdir()} == {
         "text.txt",
-        *(f"{split}.{suffix}" for split in SPLITS for suffix in ("conllu", "en", "xx")),
+        *(f"{split}.{suffix}" for split in SPLITS for suffix in ("conllu", "en", "xx", "tsv")),
     }
 
 

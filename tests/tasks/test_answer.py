@@ -15,7 +15,7 @@ from harken.decode.stepper import LMStepper
 from harken.encode.subwords import BytePairConfig
 from harken.encode.vocabulary import END, MASK, PAD, Vocabulary
 from harken.errors import DataWarning
-from harken.formats.examples import Question, Sentence, Utterance
+from harken.formats.examples import LabeledExample, Question, Sentence, Utterance
 from harken.inspection.record import record
 from harken.recipe import TASKS, load_recipe
 from harken.run import Run
@@ -256,12 +256,19 @@ def test_attention_of_a_question_and_its_answer(untrained: Run) -> None:
 def test_tasks_with_a_single_correct_output() -> None:
     examples = {
         "answer": Question("who?", "Ada"),
+        "classify": LabeledExample("who?", ("HUM",)),
         "fill": "Ada was born",
         "tag": Sentence(("a", "dog"), ("DET", "NOUN")),
         "transcribe": Utterance(Path("a.wav"), "yes no"),
     }
     targets = {name: TASKS[name].target(example) for name, example in examples.items()}
-    assert targets == {"answer": "Ada", "fill": "was", "tag": "DET NOUN", "transcribe": "yes no"}
+    assert targets == {
+        "answer": "Ada",
+        "classify": "HUM",
+        "fill": "was",
+        "tag": "DET NOUN",
+        "transcribe": "yes no",
+    }
     others = {"caption", "lm", "translate"}
     assert {name for name, task in TASKS.items() if type(task).target is Task.target} == others
 

@@ -1,6 +1,7 @@
 """Splits are read once and kept; a trained model is evaluated in memory."""
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -45,16 +46,16 @@ def test_a_run_reads_its_data_once_and_is_not_loaded_again(
     recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: Counter[Path] = Counter()
-    original = answer.read_questions
+    original = answer.read_table
 
-    def counting(path: Path) -> object:
+    def counting(path: Path, columns: Mapping[str, str]) -> object:
         read[path] += 1
-        return original(path)
+        return original(path, columns)
 
     def load(*arguments: object) -> object:
         raise AssertionError("the model is in memory")
 
-    monkeypatch.setattr(answer, "read_questions", counting)
+    monkeypatch.setattr(answer, "read_table", counting)
     monkeypatch.setattr(pipeline, "load", load)
     recipe = load_recipe(recipe_file, SMALL)
     run = pipeline.train(recipe, tmp_path / "run")

@@ -262,7 +262,7 @@ def test_attention_of_a_part_of_a_sound(run_of: Any, spoken: Path) -> None:
 def test_times_and_conditions_need_a_recognizer(
     small_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [name for name, task in TASKS.items() if task.inputs == "sounds"] == ["transcribe"]
+    assert [name for name, task in TASKS.items() if task.recognizes_speech] == ["transcribe"]
     for command in ("predict --times", "evaluate --condition quiet", "evaluate --mode ctc"):
         name, *options = command.split()
         assert "speech recognizer, got" in Cli(capsys)(name, small_run, *options, code=2).err

@@ -185,7 +185,9 @@ def test_the_formats_of_pairs_train_equal_models(sentences: SentencesFiles, tmp_
     pairs = list(zip(*lines, strict=True))
     records = [json.dumps({"en": source, "xx": target}) for source, target in pairs]
     (tmp_path / "a.jsonl").write_text("\n".join(records[:97]))
-    (tmp_path / "b.tsv").write_text("\n".join("\t".join(pair) for pair in pairs[97:]))
+    (tmp_path / "b.tsv").write_text(
+        "\n".join("\t".join(pair) for pair in (("en", "xx"), *pairs[97:]))
+    )
     for side, texts in zip(("en", "xx"), lines, strict=True):
         (tmp_path / f"1.{side}").write_text("\n".join(texts[:53]))
         (tmp_path / f"2.{side}").write_text("\n".join(texts[53:]))
@@ -193,7 +195,7 @@ def test_the_formats_of_pairs_train_equal_models(sentences: SentencesFiles, tmp_
     table = f"{{train=['{tmp_path}/*.jsonl','{tmp_path}/b.tsv'],dev=0.1"
     globs = f"{{train={{source='{tmp_path}/*.en',target='{tmp_path}/*.xx'}},dev=0.1}}"
     for name, data in {
-        "table": f"{table},source_column='en',target_column='xx'}}",
+        "table": f"{table},columns={{source='en',target='xx'}}}}",
         "globs": globs,
     }.items():
         recipe = load_recipe(RECIPE, [*SMALL, *few, f"data={data}"])

@@ -108,7 +108,7 @@ GENERATORS = {
         permute="Use the same order of sentences in all biographies",
     ),
     "sentences": _config_generator(
-        "sentences of a grammar, tagged and translated (tag, fill, lm, translate)",
+        "sentences of a grammar, tagged, labeled, translated (tag, classify, fill, lm, translate)",
         SentencesConfig,
         write_sentences,
         astuple,

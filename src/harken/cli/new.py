@@ -3,11 +3,12 @@
 import argparse
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harken import config
 from harken.cli.output import print_note, print_result
@@ -15,11 +16,15 @@ from harken.config.spelling import require_choice
 from harken.config.write import toml_literal
 from harken.errors import UserError
 from harken.files import write_text
+from harken.formats.column_guess import guess_columns
+from harken.formats.table import is_table, read_values
 from harken.formats.text import require_file
 from harken.inputs import is_folder
 from harken.recipe import TASKS, recipe_type
 from harken.tasks.task import Layout, Splits
 
+COLUMNS = "data.columns."
+SHOWN_ROWS = 5
 EVALUATIONS = 15  # approximate number of validation rounds; the interval is rounded to one digit
 
 HEADER = """\
@@ -37,34 +42,60 @@ def run(options: argparse.Namespace) -> None:
     if options.out.exists():
         problem = f"{options.out}: the file exists already"
         raise UserError(problem, fix="choose another name with --out, or remove the file")
-    layout = TASKS[options.task].layout
-    files = _files_by_key(options.task, layout, options.files)
+    files = _files_by_key(options.task, TASKS[options.task].layout, options.files)
     dev_files = [path for key, path in files.items() if key.startswith("dev")]
     if options.dev is not None and dev_files:
         problem = f"--dev {options.dev}: expected a share or a dev file, got both ({dev_files[0]})"
         raise UserError(problem, fix="leave out --dev or the file")
+    for text in options.sets:
+        if not text.startswith(COLUMNS):
+            problem = f"--set {text}: expected {COLUMNS}FIELD=NAME"
+            raise UserError(problem, fix="change other keys in the recipe, or with train --set")
     for file in options.files:
-        if not (layout.folders and is_folder(file)):
+        if not (TASKS[options.task].layout.folders and is_folder(file)):
             require_file(file)
-    notes = layout.check(options.files)
-    write_text(options.out, recipe_text(options.task, files, options.dev, options.out.parent))
+    recipe = new_recipe(options.task, files, options.dev, options.out.parent, options.sets)
+    write_text(options.out, recipe.text)
     print_result(str(options.out))
-    for note in (*notes, f"next: harken train {options.out}"):
+    for note in (*recipe.notes, f"next: harken train {options.out}"):
         print_note(note)
 
 
-def recipe_text(task: str, files: Mapping[str, Path], dev: float | None, folder: Path) -> str:
-    """Return a recipe for files (by key of [data]), with paths relative to `folder`."""
+class NewRecipe(NamedTuple):
+    """The text of a recipe, and notes for the user."""
+
+    text: str
+    notes: Sequence[str]
+
+
+def new_recipe(
+    task: str,
+    files: Mapping[str, Path],
+    dev: float | None,
+    folder: Path,
+    column_sets: Sequence[str] = (),
+) -> NewRecipe:
+    """Return a recipe for files (by key of [data]), with paths relative to `folder`.
+
+    column_sets: values such as `data.columns.text=review`, which are not guessed
+    """
     layout, header = TASKS[task].layout, HEADER.format(task=task)
     data: dict[str, Any] = {
         key: os.path.relpath(path, folder).replace(os.sep, "/") for key, path in files.items()
     }
     if dev is not None:
         data["dev"] = dev
-    text, overrides = header + _data_table(data, {}), [*layout.overrides([*files.values()])]
+    overrides = [*layout.overrides([*files.values()])]
+    text, sets = header + _data_table(data, {}), [*overrides, *column_sets]
+    bare = config.loads(recipe_type(), text, base=folder, overrides=sets)
+    if isinstance(bare.data.dev, float):
+        data["dev"] = bare.data.dev  # write the share into the recipe even if it is the default
+    columns, notes = _guessed_columns(getattr(bare.data, "columns", None), files, column_sets)
+    if columns:
+        data["columns"] = columns
+    text = header + _data_table(data, {})
     recipe: Any = config.loads(recipe_type(), text, base=folder, overrides=overrides)
-    if isinstance(recipe.data.dev, float):
-        data["dev"] = recipe.data.dev  # write the share into the recipe even if it is the default
+    notes += layout.check(recipe, [*files.values()])
     splits = TASKS[task].read_splits(recipe)
     overrides += [f"{key}={value}" for key, value in layout.suggest(recipe, splits).items()]
     if layout.stage is not None:
@@ -76,7 +107,40 @@ def recipe_text(task: str, files: Mapping[str, Path], dev: float | None, folder:
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     counts = _counts(layout, recipe, splits)
     template = layout.template if isinstance(layout.template, str) else layout.template(recipe)
-    return header + _data_table(data, counts) + template.format_map(values)
+    text = header + _data_table(data, counts) + template.format_map(values)
+    return NewRecipe(text, notes)
+
+
+def _guessed_columns(
+    columns: Any, files: Mapping[str, Path], column_sets: Sequence[str]
+) -> tuple[dict[str, str], list[str]]:
+    """Return the column of each field that a table names, and what to tell the user about it.
+
+    columns: the table [data.columns], in which `column_sets` are set; None for tasks without it
+    """
+    guessed, notes = dict[str, str](), list[str]()
+    for key, path in files.items() if columns is not None else ():
+        fields = [field for field in columns.of(key) if field not in guessed]
+        keys = {text.partition("=")[0] for text in column_sets}
+        known = {field: getattr(columns, field) for field in fields if COLUMNS + field in keys}
+        if fields and is_table(path) and (new := guess_columns(path, fields, known)):
+            guessed |= new
+            notes += _preview(path, new, known)
+    return guessed, notes
+
+
+def _preview(path: Path, columns: Mapping[str, str], known: Collection[str]) -> Iterator[str]:
+    """Yield a line that states the columns, and the first rows."""
+    named = ", ".join(
+        f"{field} = {column!r}" + (" (guessed)" if field not in known else "")
+        for field, column in columns.items()
+    )
+    yield f"{path}: columns {named}; change them with --set {COLUMNS}{next(iter(columns))}=NAME"
+    for number, values in islice(read_values(path, columns), SHOWN_ROWS):
+        cells = (
+            f"{field} {str(value)[:60]!r}" for field, value in zip(columns, values, strict=True)
+        )
+        yield f"  {number}: {', '.join(cells)}"
 
 
 def _counts(layout: Layout[Any, Any], recipe: Any, splits: Splits[Any]) -> dict[str, str]:
@@ -87,7 +151,7 @@ def _counts(layout: Layout[Any, Any], recipe: Any, splits: Splits[Any]) -> dict[
         counts["train"] = f"{counts['train']} kept"
     if hasattr(recipe.data, "pretrain"):
         texts = recipe.data.corpus().size().texts
-        counts["pretrain"] = f"{texts:,} texts, one per line"
+        counts["pretrain"] = f"{texts:,} texts"
     return counts
 
 

@@ -24,7 +24,7 @@ from harken.errors import UserError
 from harken.formats.examples import Box, CaptionedImage
 from harken.formats.records import check_examples, check_keys, parse_object, require_unicode
 from harken.formats.text import Line, display_path, read_lines, read_whole
-from harken.formats.tsv import split_pair
+from harken.formats.tsv import split_full_cells
 from harken.strict_json import JSON_ERRORS, is_finite, is_whole, parse_json, text_of, wrong_value
 
 Format = Literal["json_lines", "table", "flickr8k", "coco"]
@@ -177,14 +177,14 @@ def _read_table(lines: Iterable[Line], *, numbered: bool) -> dict[str, LocatedCa
     """Group lines `image<TAB>caption`, or `image#number<TAB>caption` if numbered, by image."""
     by_name: dict[str, LocatedCaptions] = {}
     numbers = set()
-    expected = "image#number<TAB>caption" if numbered else "image<TAB>caption"
+    names = ("image#number" if numbered else "image", "caption")
     for line in lines:
-        name, caption = split_pair(line, expected, SEE)
+        name, caption = split_full_cells(line, names, SEE)
         if numbered:
             match = FLICKR8K.fullmatch(line.text)
             name = match[1].strip() if match else ""
             if not match or not name:
-                raise line.error(f"expected {expected}, got {line.text[:60]!r}", SEE)
+                raise line.error(f"expected {'<TAB>'.join(names)}, got {line.text[:60]!r}", SEE)
             if (name, match[2]) in numbers:
                 problem = f"{name[:60]!r} already has a caption with the number {match[2][:20]}"
                 raise line.error(problem, "give each caption of an image its own number")

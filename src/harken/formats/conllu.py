@@ -1,9 +1,11 @@
-"""Read tagged sentences: CoNLL-U, two columns `word<TAB>tag`, or columns separated by spaces.
+"""Read tagged sentences from CoNLL-U or CoNLL-2003, two columns, or lists in JSON lines or Parquet.
 
     # text = They duck.
     1<TAB>They<TAB>they<TAB>PRON<TAB>…          ->   Sentence(("They", "duck", "."),
     2<TAB>duck<TAB>duck<TAB>VERB<TAB>…                        ("PRON", "VERB", "PUNCT"))
     3<TAB>.<TAB>.<TAB>PUNCT<TAB>…
+
+    {"words": ["They", "duck", "."], "tags": ["PRON", "VERB", "PUNCT"]}
 
 A blank line ends a sentence. The first line with text that does not start with `#` determines the
 format. In columns separated by spaces, as in CoNLL-2003, the first is the word and the last the
@@ -21,7 +23,10 @@ from typing import Literal
 
 from harken.errors import UserError
 from harken.formats.examples import Sentence
+from harken.formats.records import require_unicode
+from harken.formats.table import Columns, cell_text, has_lists, read_values
 from harken.formats.text import Line, display_path, read_lines
+from harken.strict_json import wrong_value
 
 Column = Literal["upos", "xpos"]
 
@@ -31,15 +36,20 @@ WORD, TAG = 1, {"upos": 3, "xpos": 4}
 RANGE = re.compile(r"[0-9]{1,9}-([0-9]{1,9})")
 EMPTY_NODE = re.compile(r"[0-9]+\.[0-9]+")
 DOCUMENT_START = "-DOCSTART-"  # of CoNLL-2003
+LISTS = {"words": "words", "tags": "tags"}
 SEE = "see docs/formats.md#conll-u"
 
 Token = tuple[str, str]  # a word and its tag
 TokenReader = Callable[[list[Line], Column], Iterator[Token]]
 
 
-def read_conllu(path: Path, column: Column = "upos") -> list[Sentence]:
-    """Read all sentences of a file in order; `column` applies to CoNLL-U only."""
-    sentences = list(_sentences(path, column))
+def read_conllu(path: Path, column: Column = "upos", columns: Columns = LISTS) -> list[Sentence]:
+    """Read all sentences of a file in order.
+
+    column: the tags in CoNLL-U
+    columns: the keys of JSON lines, or the columns of Parquet, for `words` and `tags`
+    """
+    sentences = list(_rows(path, columns) if has_lists(path) else _sentences(path, column))
     if not sentences:
         message = f"{display_path(path)}: no sentences (expected at least one)"
         raise UserError(message, fix="check that the file was written or downloaded completely")
@@ -50,6 +60,24 @@ def read_conllu(path: Path, column: Column = "upos") -> list[Sentence]:
         fix = "write word<TAB>tag, one word per line, with a blank line after each sentence"
         raise UserError(f"{display_path(path)}: {problem}", fix=fix)
     return sentences
+
+
+def _rows(path: Path, columns: Columns) -> Iterator[Sentence]:
+    for number, lists in read_values(path, columns):
+        where, parts = f"{display_path(path)}:{number}", list[tuple[str, ...]]()
+        for column, values in zip(columns.values(), lists, strict=True):
+            if not isinstance(values, list) or not values:
+                raise wrong_value(where, column, values, "a list of texts")
+            texts = tuple(cell_text(where, column, value) for value in values)
+            if not all(map(str.strip, texts)):
+                raise wrong_value(where, column, values, "a list of texts that are not empty")
+            require_unicode(where, *texts)
+            parts.append(texts)
+        words, tags = parts
+        if len(words) != len(tags):
+            problem = f"{where}: expected a tag for each word, got {len(words)} words and "
+            raise UserError(f"{problem}{len(tags)} tags", fix="correct or remove the row")
+        yield Sentence(words, tags)
 
 
 def _sentences(path: Path, column: Column) -> Iterator[Sentence]:

@@ -1,25 +1,21 @@
 """Read texts from many files, in constant memory.
 
-A corpus is a file, a list of files or a glob. Names decide the format: `.jsonl` (a text per JSON
-object), `.parquet` (a text per row), else plain text; text and JSON lines may be compressed.
+A corpus is a file, a list of files or a glob. Tables (`table.py`) have a text per row; other files
+are plain text, which may be compressed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from harken.errors import UserError
-from harken.formats.records import parse_object, require_unicode
-from harken.formats.text import COMPRESSIONS, read_blocks, read_lines, require_file
-from harken.inputs import exists, is_file, open_input
-from harken.strict_json import text_of
+from harken.formats.table import is_table, read_table
+from harken.formats.text import read_blocks, read_lines, require_file
+from harken.inputs import exists, is_file
 
 Documents = Literal["file", "lines"]  # each file is one text, or each line is one
 Files = Path | tuple[Path, ...]  # a file, a glob or several of them
-# name of a key of [data] -> its value, a column of Parquet files and a key of JSON lines
-Columns = Mapping[str, str]
-PARQUET_ROWS = 1024  # read at once
 
 
 class TextBlock(NamedTuple):
@@ -45,7 +41,7 @@ class TextCorpus:
 
     files: tuple[Path, ...]
     documents: Documents
-    column: str = "text"  # of Parquet files, or the key of JSON lines
+    column: str = "text"  # of tables
     start: int = 0
     stop: int | None = None
 
@@ -91,7 +87,8 @@ class TextCorpus:
 
     def _file_blocks(self, path: Path) -> Iterator[TextBlock]:
         if is_table(path):
-            texts = (text for (text,) in read_rows(path, {"text_column": self.column}))
+            rows = read_table(path, {"text": self.column}, keep_empty=True)
+            texts = (row.texts["text"] for row in rows)
         elif self.documents == "lines":
             texts = (line.text for line in read_lines(path))
         else:
@@ -128,68 +125,3 @@ def matching_files(pattern: Path) -> list[Path]:
 def is_glob(pattern: Path) -> bool:
     """Whether the path has wildcards and is not itself the name of a file."""
     return any(character in str(pattern) for character in "*?[") and not exists(pattern)
-
-
-def is_table(path: Path) -> bool:
-    """Whether the name is that of JSON lines or Parquet, which `read_rows` reads."""
-    return _uncompressed_name(path).endswith((".jsonl", ".parquet"))
-
-
-def read_rows(path: Path, columns: Columns) -> Iterator[list[str]]:
-    """Yield the texts of some columns of each row; null in Parquet is an empty text."""
-    is_parquet = _uncompressed_name(path).endswith(".parquet")
-    return (_parquet_rows if is_parquet else _json_rows)(path, columns)
-
-
-def _uncompressed_name(path: Path) -> str:
-    name = path.name
-    for compression in COMPRESSIONS:
-        name = name.removesuffix(compression.suffix)
-    return name
-
-
-def _json_rows(path: Path, columns: Columns) -> Iterator[list[str]]:
-    example = ", ".join(f'"{key}": "…"' for key in columns.values())
-    fix = f"write {{{example}}} in each line, or name other keys in {_options(columns)}"
-    for line in read_lines(path):
-        fields, texts = parse_object(line, fix), []
-        for key in columns.values():
-            if key not in fields:
-                raise line.error(f"missing key {key!r} (expected a text)", fix)
-            texts.append(text_of(line.where, key, fields[key]))
-        require_unicode(line.where, *texts)
-        yield [text.replace("\r\n", "\n") for text in texts]
-
-
-def _parquet_rows(path: Path, columns: Columns) -> Iterator[list[str]]:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-    except ImportError:
-        message = f"{path}: reading Parquet needs the package pyarrow"
-        raise UserError(message, fix="install it with `pip install 'harken[parquet]'`") from None
-    with open_input(path, "a Parquet file") as file:
-        try:
-            table = ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
-            names: Iterable[str] = table.schema_arrow.names
-            for column in columns.values():
-                if column not in names:
-                    message = f"{path}: no column {column!r} (expected one of {', '.join(names)})"
-                    raise UserError(message, fix=f"name the column in {_options(columns)}")
-            for batch in table.iter_batches(PARQUET_ROWS, columns=[*columns.values()]):
-                cells = (batch.column(column).to_pylist() for column in columns.values())
-                for texts in zip(*cells, strict=True):
-                    named = zip(columns.values(), texts, strict=True)
-                    yield [_cell_text(path, column, text) for column, text in named]
-        except (ArrowException, OSError, ValueError) as error:
-            message = f"{path}: the file cannot be read ({str(error)[:200]}; expected Parquet)"
-            raise UserError(message, fix="write or download the file again") from error
-
-
-def _cell_text(path: Path, column: str, value: object) -> str:
-    return "" if value is None else text_of(str(path), column, value).replace("\r\n", "\n")
-
-
-def _options(columns: Columns) -> str:
-    """Return the keys of [data] that name the columns."""
-    return " and ".join(f"data.{key}" for key in columns)

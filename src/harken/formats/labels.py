@@ -20,7 +20,7 @@ from harken.formats.examples import LabeledExample, Utterance
 from harken.formats.records import check_examples, parse_object, require_unicode
 from harken.formats.sound import segment_name
 from harken.formats.speech_folders import SOUND_SUFFIXES
-from harken.formats.table import cell_text, read_table
+from harken.formats.table import Columns, cell_text, read_values
 from harken.formats.text import display_path, read_lines
 from harken.inputs import is_file, is_folder
 from harken.strict_json import is_finite, is_whole, text_of, wrong_value
@@ -30,17 +30,17 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp")
 SUFFIXES: Mapping[InputKind, Sequence[str]] = {"sound": SOUND_SUFFIXES, "image": IMAGE_SUFFIXES}
 FIELDS: Mapping[InputKind, str] = {"text": "text", "sound": "audio", "image": "image"}
 SEPARATOR = ","  # of labels in a table
-SEE = "see docs/formats.md#labels"
+SEE = "see docs/tasks/classify.md#data"
 
 Located = Iterator[tuple[str, LabeledExample]]  # each with its line or file
 
 
 class LabelFormat(NamedTuple):
-    """What a file contains, and the names of its columns."""
+    """What a file contains."""
 
     kind: InputKind
+    columns: Columns  # of the input and of the label
     multiple: bool  # whether an example may have any number of labels
-    columns: Mapping[str, str]  # names of columns that differ from those of the fields
 
 
 def read_labeled(path: Path, contents: LabelFormat) -> list[LabeledExample]:
@@ -58,17 +58,27 @@ def read_labeled(path: Path, contents: LabelFormat) -> list[LabeledExample]:
 def detect_kind(path: Path) -> InputKind:
     """Return the kind of input that a file or folder names, by its first line or first file."""
     if is_folder(path):
-        kinds = [kind for kind in SUFFIXES if any(_class_files(path, kind))]
-        if kinds:
-            return kinds[0]
+        for kind in SUFFIXES:
+            if any(_class_files(path, kind)):
+                return kind
         folders = f"folders of images or audio files, such as {path / 'dog' / '1.jpg'}"
         raise UserError(f"{path}: expected {folders}, got none", fix=SEE)
     if ".jsonl" in path.suffixes:
         fields = parse_object(next(read_lines(path)), SEE)
-        known = [kind for kind, field in FIELDS.items() if field in fields]
-        return known[0] if known else ("image" if "index" in fields else "text")
+        # A transcript in addition to a sound is not the input.
+        kinds: tuple[InputKind, ...] = ("sound", "image")
+        default: InputKind = "image" if "index" in fields else "text"
+        return next((kind for kind in kinds if FIELDS[kind] in fields), default)
     first = next(read_lines(path)).text.split("\t")
     return next((kind for kind, field in FIELDS.items() if field in first), "text")
+
+
+def has_label_lists(path: Path) -> bool:
+    """Whether the first line of a file of JSON lines has a list of labels."""
+    if is_folder(path) or ".jsonl" not in path.suffixes:
+        return False
+    fields = parse_object(next(read_lines(path)), SEE)
+    return any(isinstance(fields.get(key), list) for key in ("label", "labels"))
 
 
 def join_labels(labels: Sequence[str]) -> str:
@@ -90,50 +100,49 @@ def _checked(where: str, example: LabeledExample) -> Path | None:
 
 
 def _table(path: Path, contents: LabelFormat) -> Located:
-    field = FIELDS[contents.kind]
-    columns = {name: contents.columns.get(name, name) for name in (field, "label")}
-    for row in read_table(path, columns, keep_empty=contents.multiple):
-        where, text = f"{display_path(path)}:{row.number}", row.texts[field]
-        cell = row.texts["label"]
-        if not text.strip() and not cell.strip():
+    names, field = contents.columns, FIELDS[contents.kind]
+    for number, values in read_values(path, names):
+        where, cells = f"{display_path(path)}:{number}", dict(zip(names, values, strict=True))
+        text = cell_text(where, names[field], cells[field])
+        if not text.strip() and not cells["label"]:
             continue  # a blank line
-        cells = split_labels(cell) if contents.multiple else [cell]
-        labels = _labels(where, columns["label"], cells, contents)
+        labels = _labels(where, names["label"], cells["label"], contents)
         file = None if contents.kind == "text" else path.parent / text
         yield where, LabeledExample(text if file is None else str(file), labels, file)
 
 
 def _json_lines(path: Path, contents: LabelFormat) -> Located:
-    names = {key: contents.columns.get(key, key) for key in (*FIELDS.values(), "label", "labels")}
-    if "label" in contents.columns:
-        names["labels"] = names["label"]
+    names = contents.columns
     for line in read_lines(path):
         fields = parse_object(line, SEE)
-        key = next((names[key] for key in ("label", "labels") if names[key] in fields), None)
-        if key is None:
-            problem = f"expected {names['label']!r} or 'labels', got {', '.join(fields)[:60]!r}"
-            raise line.error(problem, SEE)
-        value = fields[key]
-        labels = _labels(line.where, key, value if isinstance(value, list) else [value], contents)
-        yield line.where, _example(path, line.where, fields, names, labels, contents.kind)
+        key = names["label"]
+        if key == "label" and key not in fields:
+            key = "labels"
+        if key not in fields:
+            got = ", ".join(fields)[:60]
+            problem = f"missing key {names['label']!r} (expected a label, got the keys {got})"
+            raise line.error(problem, "add it, or set data.columns.label to the key of the labels")
+        labels = _labels(line.where, key, fields[key], contents)
+        yield line.where, _example(path, line.where, fields, labels, contents)
 
 
 def _example(
     path: Path,
     where: str,
     fields: dict[str, Any],
-    names: Mapping[str, str],
     labels: tuple[str, ...],
-    kind: InputKind,
+    contents: LabelFormat,
 ) -> LabeledExample:
-    key = names[FIELDS[kind]]
+    kind = contents.kind
+    key = contents.columns[FIELDS[kind]]
     if kind == "image" and key not in fields and "index" in fields:
         row, array = fields["index"], path.with_suffix(".npz")
         if not is_whole(row) or row < 0:
             raise wrong_value(where, "index", row, "a row of the array: 0, 1, 2, …")
         return LabeledExample(f"{array}#{row}", labels, array)
     if key not in fields:
-        raise UserError(f"{where}: missing key {key!r}", fix=f"add {key!r}; {SEE}")
+        message = f"{where}: missing key {key!r}"
+        raise UserError(message, fix=f"add it, or set data.columns.{FIELDS[kind]}; {SEE}")
     text = text_of(where, key, fields[key])
     if kind == "text":
         return LabeledExample(text, labels)
@@ -167,11 +176,12 @@ def _class_files(path: Path, kind: InputKind) -> Iterator[Path]:
                 yield file
 
 
-def _labels(
-    where: str, key: str, values: Sequence[object], contents: LabelFormat
-) -> tuple[str, ...]:
+def _labels(where: str, key: str, value: object, contents: LabelFormat) -> tuple[str, ...]:
     """Return the labels of an example, in alphabetical order."""
-    labels = [cell_text(where, key, value).strip() for value in values]
+    values = value if isinstance(value, list) else [value]
+    labels = [cell_text(where, key, item).strip() for item in values]
+    if contents.multiple and not isinstance(value, list):
+        labels = split_labels(labels[0])
     if not contents.multiple and len(labels) != 1:
         problem = f"{where}: expected one label, got {len(labels)}"
         raise UserError(problem, fix='set data.labels = "multiple" for several labels per example')

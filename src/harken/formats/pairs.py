@@ -2,8 +2,7 @@
 
     train.en  train.de   line n of one is the translation of line n of the other
     train.tsv            a duck swims<TAB>eine Ente schwimmt
-    train.jsonl          {"source": "a duck swims", "target": "eine Ente schwimmt"}
-    train.parquet        a row with these columns
+    train.csv            a table with the columns source and target, also .jsonl and .parquet
 
 Pairs with a blank side are skipped; with `keep_blank`, as in evaluation, every line is a pair.
 """
@@ -15,11 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harken.errors import UserError
-from harken.formats.corpus import Files, find_files, is_table, read_rows
+from harken.formats.corpus import Files, find_files
 from harken.formats.examples import Pair
 from harken.formats.split import HashSplit, split_by_hash
+from harken.formats.table import is_table, read_table
 from harken.formats.text import STDIN, display_path, read_lines
-from harken.formats.tsv import read_tsv_pairs
 
 MAX_HELD_OUT = 2**16  # distinct sources, however large the share is
 
@@ -46,7 +45,7 @@ class PairCorpus:
 
     files: tuple[Path, ...]  # of pairs, or of sources if there are `targets`
     targets: tuple[Path, ...] = ()
-    columns: tuple[str, str] = ("source", "target")  # of Parquet files, or keys of JSON lines
+    columns: tuple[str, str] = ("source", "target")  # of tables
     split: HashSplit | None = None
 
     def pairs(self, *, keep_blank: bool = False) -> Iterator[Pair]:
@@ -84,10 +83,8 @@ class PairCorpus:
             seen += length
 
     def _file_pairs(self, path: Path) -> Iterator[Pair]:
-        if not is_table(path):
-            return read_tsv_pairs(path)
-        columns = dict(zip(("source_column", "target_column"), self.columns, strict=True))
-        return (Pair(*texts) for texts in read_rows(path, columns))
+        columns = dict(zip(("source", "target"), self.columns, strict=True))
+        return (Pair(**row.texts) for row in read_table(path, columns, keep_empty=True))
 
     def _aligned_lines(self) -> Iterator[Pair]:
         sources, targets = (
@@ -127,7 +124,7 @@ def find_pairs(
         raise UserError(message, fix="name a file for one of them")
     sources, targets = find_files(files.source), find_files(files.target)
     for path in filter(is_table, (*sources, *targets)):
-        problem = f"{path}: expected a side as plain text, got JSON lines or Parquet"
+        problem = f"{path}: expected a side as plain text, got a table"
         raise UserError(problem, fix="set data.train, data.dev or data.test to the file itself")
     return PairCorpus(files=sources, targets=targets)
 

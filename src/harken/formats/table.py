@@ -11,15 +11,25 @@ names its columns or its first line names a field; else its columns are the fiel
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harken.config.spelling import nearest
 from harken.errors import UserError
 from harken.formats.records import parse_object, require_unicode
-from harken.formats.text import COMPRESSIONS, MAX_LINE, Line, iter_lines, open_text, read_lines
+from harken.formats.text import (
+    COMPRESSIONS,
+    MAX_LINE,
+    Line,
+    display_path,
+    iter_lines,
+    open_text,
+    read_lines,
+)
+from harken.formats.tsv import split_cells
 from harken.inputs import open_input
 from harken.strict_json import is_finite, wrong_value
 
@@ -43,19 +53,20 @@ def is_table(path: Path) -> bool:
     return _uncompressed_name(path).endswith(TABLES)
 
 
+def has_lists(path: Path) -> bool:
+    """Whether the name is that of JSON lines or Parquet, whose values may be lists."""
+    return _uncompressed_name(path).endswith((".jsonl", ".parquet"))
+
+
 def read_table(path: Path, columns: Columns, *, keep_empty: bool = False) -> Iterator[Row]:
     """Yield the rows of a table.
 
     Numbers are converted to text. Rows without any value are skipped, and an empty value is an
     error, except with `keep_empty`. Blank lines of a file with a header are no rows.
     """
-    name, has_row = _uncompressed_name(path), False
-    if name.endswith(".parquet"):
-        rows = _parquet_rows(path, columns)
-    else:
-        rows = _json_rows(path, columns) if name.endswith(".jsonl") else _text_rows(path, columns)
-    for number, values in rows:
-        where, named = f"{path}:{number}", zip(columns.values(), values, strict=True)
+    file, has_row = display_path(path), False
+    for number, values in read_values(path, columns):
+        where, named = f"{file}:{number}", zip(columns.values(), values, strict=True)
         texts = [cell_text(where, column, value) for column, value in named]
         if keep_empty or all(map(str.strip, texts)):
             has_row = True
@@ -63,8 +74,30 @@ def read_table(path: Path, columns: Columns, *, keep_empty: bool = False) -> Ite
         elif any(map(str.strip, texts)):
             raise _empty_value(where, columns, texts)
     if not has_row:
-        message = f"{path}: the table has no rows (expected at least one)"
+        message = f"{file}: the table has no rows (expected at least one)"
         raise UserError(message, fix="check that the file was written or downloaded completely")
+
+
+def read_values(path: Path, columns: Columns) -> Rows:
+    """Yield the number and the values of each row; those of JSON lines and Parquet may be lists."""
+    name = _uncompressed_name(path)
+    if name.endswith(".parquet"):
+        return _parquet_rows(path, columns)
+    return _json_rows(path, columns) if name.endswith(".jsonl") else _text_rows(path, columns)
+
+
+def column_names(path: Path, usual: Collection[str]) -> list[str]:
+    """Return the names of the columns of a CSV, TSV or Parquet file.
+
+    A TSV file names its columns if its first line has one of the `usual` names, in lower case.
+    """
+    if _uncompressed_name(path).endswith(".parquet"):
+        with _parquet_file(path) as table:
+            return list(table.schema_arrow.names)
+    first = next(read_lines(path))
+    if not _is_csv(path) and not _is_header(first, {name: name for name in usual}):
+        return []
+    return _cells(first, _delimiter(first, _delimiters(path), usual))
 
 
 def cell_text(where: str, column: str, value: object) -> str:
@@ -96,39 +129,43 @@ def _uncompressed_name(path: Path) -> str:
 
 
 def _text_rows(path: Path, columns: Columns) -> Rows:
-    is_csv = _uncompressed_name(path).endswith(".csv")
     with open_text(path) as file:
         lines = iter_lines(file, path)
         first = next((line for line in lines if line.text.strip()), None)
         if first is None:
             return
-        if is_csv or _is_header(first, columns):
-            yield from _csv_rows(first, lines, columns, DELIMITERS if is_csv else "\t")
-        else:
-            yield from _plain_rows(chain([first], lines), columns)
+        if _is_csv(path) or _is_header(first, columns):
+            yield from _csv_rows(first, lines, columns, _delimiters(path))
+            return
+        empty = [""] * len(columns)
+        yield from ((number, empty) for number in range(1, first.number))
+        for line in chain([first], lines):
+            cells = split_cells(line, [*columns], SEE) if line.text.strip() else empty
+            yield line.number, cells
+
+
+def _is_csv(path: Path) -> bool:
+    return _uncompressed_name(path).endswith(".csv")
+
+
+def _delimiters(path: Path) -> str:
+    return DELIMITERS if _is_csv(path) else "\t"
 
 
 def _is_header(line: Line, columns: Columns) -> bool:
     """Whether a line names a field, or must be a header because the recipe names columns."""
     names = {cell.strip().lower() for cell in line.text.split("\t")}
-    return any(field != column or field in names for field, column in columns.items())
+    return any(field != column or field.lower() in names for field, column in columns.items())
 
 
 def _csv_rows(first: Line, lines: Iterable[Line], columns: Columns, delimiters: str) -> Rows:
-    """Yield the rows after the header; the delimiter is that which finds most names in it."""
-
-    def names_found(delimiter: str) -> tuple[int, int]:
-        names = _cells(first.text, delimiter)
-        return len({*columns.values()} & {*names}), len(names)
-
-    delimiter = max(delimiters, key=names_found)
-    # A process-wide limit: by default 131,072 characters, fewer than a long document has.
-    csv.field_size_limit(max(MAX_LINE, csv.field_size_limit()))
-    # Line ends are restored, because quoted fields contain them.
-    texts = (f"{line.text}\n" for line in chain([first], lines))
-    reader, before = csv.reader(texts, delimiter=delimiter, strict=True), first.number - 1
-    number = first.number
+    """Yield the rows after the header."""
+    number, before = first.number, first.number - 1
     try:
+        delimiter = _delimiter(first, delimiters, columns.values())
+        # Line ends are restored, because quoted fields contain them.
+        texts = (f"{line.text}\n" for line in chain([first], lines))
+        reader = csv.reader(texts, delimiter=delimiter, strict=True)
         names = [name.strip() for name in next(reader)]
         indices = _column_indices(f"{first.where}: the header", names, columns)
         number = before + reader.line_num + 1
@@ -141,13 +178,27 @@ def _csv_rows(first: Line, lines: Iterable[Line], columns: Columns, delimiters: 
     except csv.Error as error:
         raise UserError(
             f"{first.path}:{number}: the row cannot be read ({error}; expected fields separated "
-            f"by {delimiter!r})",
+            f"by {' or '.join(map(repr, delimiters))})",
             fix='put fields with quotes in quotes, and double the quotes in them: "say ""no"""',
         ) from None
 
 
-def _cells(text: str, delimiter: str) -> list[str]:
+def _delimiter(header: Line, delimiters: str, names: Iterable[str]) -> str:
+    """Return the delimiter that finds most of the names, or else most columns, in a header."""
+    expected = {*names}
+
+    def found(delimiter: str) -> tuple[int, int]:
+        cells = _cells(header, delimiter)
+        return len(expected & {*cells}), len(cells)
+
+    return max(delimiters, key=found)
+
+
+def _cells(header: Line, delimiter: str) -> list[str]:
     """Return the cells of a line; a quoted cell that continues on the next line is cut."""
+    # A process-wide limit: by default 131,072 characters, fewer than a long document has.
+    csv.field_size_limit(max(MAX_LINE, csv.field_size_limit()))
+    text = header.text.replace("\r", " ")  # in which `csv` raises an error
     return [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter))]
 
 
@@ -158,26 +209,6 @@ def _wrong_cells(
     problem = f"expected {len(names)} fields as in the header, got {len(cells)} in {shown!r}"
     fix = f"put fields that contain {delimiter!r} or line breaks in double quotes"
     return UserError(f"{path}:{number}: {problem}", fix=fix)
-
-
-def _plain_rows(lines: Iterable[Line], columns: Columns) -> Rows:
-    """Yield the cells of tab-separated lines without header and quotes."""
-    for line in lines:
-        cells = line.text.split("\t")
-        if not line.text.strip():
-            cells = [""] * len(columns)
-        if len(cells) != len(columns):
-            raise not_cells(line, "<TAB>".join(columns), SEE)
-        yield line.number, cells
-
-
-def not_cells(line: Line, expected: str, see: str) -> UserError:
-    """Return the error for a line with another number of tabs."""
-    tabs, text = line.text.count("\t"), line.text.strip()
-    fix = "keep two columns, for example with `cut -f1,2`" if tabs > 1 else see
-    if not tabs and "  " in text:
-        fix = "replace the run of spaces by one tab"
-    return line.error(f"expected {expected}, got {tabs} tabs in {text[:60]!r}", fix)
 
 
 # --- JSON lines and Parquet
@@ -195,6 +226,17 @@ def _json_rows(path: Path, columns: Columns) -> Rows:
 
 
 def _parquet_rows(path: Path, columns: Columns) -> Rows:
+    with _parquet_file(path) as table:
+        numbers = count(1)
+        _column_indices(str(path), table.schema_arrow.names, columns)
+        for batch in table.iter_batches(PARQUET_ROWS, columns=[*{*columns.values()}]):
+            values = (batch.column(column).to_pylist() for column in columns.values())
+            for row in zip(*values, strict=True):
+                yield next(numbers), row
+
+
+@contextmanager
+def _parquet_file(path: Path) -> Iterator[Any]:
     try:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
@@ -203,12 +245,7 @@ def _parquet_rows(path: Path, columns: Columns) -> Rows:
         raise UserError(message, fix="install it with `pip install 'harken[parquet]'`") from None
     with open_input(path, "a Parquet file") as file:
         try:
-            table, numbers = ParquetFile(file, buffer_size=1 << 20, pre_buffer=False), count(1)
-            _column_indices(str(path), table.schema_arrow.names, columns)
-            for batch in table.iter_batches(PARQUET_ROWS, columns=[*{*columns.values()}]):
-                values = (batch.column(column).to_pylist() for column in columns.values())
-                for row in zip(*values, strict=True):
-                    yield next(numbers), row
+            yield ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
         except (ArrowException, OSError, ValueError) as error:
             message = f"{path}: the file cannot be read ({str(error)[:200]}; expected Parquet)"
             raise UserError(message, fix="write or download the file again") from error

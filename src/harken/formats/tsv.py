@@ -1,46 +1,28 @@
-"""Read tab-separated pairs: questions with answers, and sentences with translations.
+"""Split lines of tab-separated cells without quotes, such as `beach.jpg<TAB>two dogs run`."""
 
-    questions.tsv   Where was Ada King born?<TAB>London
-    train.tsv       a duck swims<TAB>eine Ente schwimmt
+from collections.abc import Sequence
 
-A question without an answer is an error.
-"""
-
-from collections.abc import Iterator
-from pathlib import Path
-
-from harken.errors import UserError
-from harken.formats.examples import Pair, Question
-from harken.formats.text import Line, read_lines
+from harken.formats.text import Line
 
 
-def read_questions(path: Path) -> list[Question]:
-    """Read all questions of a file in order."""
-    expected, see = "question<TAB>answer", "see docs/formats.md#questions"
-    return [Question(*split_pair(line, expected, see)) for line in read_lines(path)]
-
-
-def read_tsv_pairs(path: Path) -> Iterator[Pair]:
-    """Yield the pairs of lines of `source<TAB>target`; a blank line is a pair of empty texts."""
-    for line in read_lines(path, keep_blank=True):
-        cells = line.text.split("\t") if line.text.strip() else ["", ""]
-        if len(cells) != 2:
-            raise _not_a_pair(line, "source<TAB>target", "see docs/formats.md#parallel-text")
-        yield Pair(*cells)
-
-
-def split_pair(line: Line, expected: str, see: str) -> list[str]:
-    """Return the two cells of a line without white space around them; none may be empty."""
-    cells = [cell.strip() for cell in line.text.split("\t")]
-    if len(cells) != 2 or not all(cells):
-        raise _not_a_pair(line, expected, see)
-    return cells
-
-
-def _not_a_pair(line: Line, expected: str, see: str) -> UserError:
-    tabs, text = line.text.count("\t"), line.text.strip()
-    fix = "keep two columns, for example with `cut -f1,2`" if tabs > 1 else see
-    if not tabs and "  " in text:
+def split_cells(line: Line, names: Sequence[str], see: str) -> list[str]:
+    """Return the cells of a line; raise `UserError` unless there is one for each name."""
+    cells, text = line.text.split("\t"), line.text.strip()
+    if len(cells) == len(names):
+        return cells
+    fix, got = see, f"{len(cells)} columns" if len(cells) > 1 else "no tab"
+    if len(cells) > len(names):
+        columns = ",".join(str(number) for number, _ in enumerate(names, start=1))
+        fix = f"name the columns in the first line, or cut them with `cut -f{columns}`"
+    elif "  " in text and len(cells) == 1:
         fix = "replace the run of spaces by one tab"
-    got = "an empty column" if tabs == 1 else f"{tabs} tabs"
-    return line.error(f"expected {expected}, got {got} in {text[:60]!r}", fix)
+    raise line.error(f"expected {'<TAB>'.join(names)}, got {got} in {text[:60]!r}", fix)
+
+
+def split_full_cells(line: Line, names: Sequence[str], see: str) -> list[str]:
+    """Return the cells of a line without white space around them; none may be empty."""
+    cells = [cell.strip() for cell in split_cells(line, names, see)]
+    if not all(cells):
+        expected, text = "<TAB>".join(names), line.text.strip()
+        raise line.error(f"expected {expected}, got an empty column in {text[:60]!r}", see)
+    return cells

@@ -5,6 +5,7 @@
               M_l[t] = σ(L_l[t] + sum over t', Δ with 2t' + Δ = t of W'[Δ] M_{l+1}[t'] - b')
     causal    x_{l+1}[t] = x_l[t] + σ(sum over Δ of W[Δ] x_l[t + dΔ] + b),  Δ <= 0, dilation d
     gated     x_{l+1}[t] = sqrt(1/2) (x_l[t] + a * sigmoid(g)),  (a, g) a convolution of x_l
+    ngrams    [relu(sum over Δ of W_n[Δ] x[t + Δ] + b_n) for each kernel size n], side by side
 
 where σ is the activation function. A centered kernel of size n has Δ from -⌊(n-1)/2⌋ to ⌊n/2⌋, a
 causal one from 1 - n to 0. Padding is set to zero before each convolution. Only causal convolutions
@@ -93,6 +94,45 @@ class GatedConvolutionConfig:
     def build(self, width: int) -> "Convolutions":
         kernels = [nn.Conv1d(width, 2 * width, self.kernel) for _ in range(self.layers)]
         return Convolutions(kernels, None, causal=self.causal, dropout=self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NGramConfig:
+    """Features of n-grams: one layer of convolutions of several sizes (Kim, 2014)."""
+
+    kind: Literal["ngrams"] = "ngrams"
+    kernels: tuple[int, ...] = bounded((3, 4, 5), at_least=1, at_most=MAX_KERNEL)  # sizes n
+    channels: int = bounded(128, at_least=1)  # number of features for each size
+
+    def __post_init__(self) -> None:
+        if not self.kernels:
+            raise ValueError("kernels: expected at least one size, got none")
+
+    def build(self, width: int) -> "NGrams":
+        return NGrams(self, width)
+
+
+class NGrams(nn.Module):
+    """Features of the n-grams around each token: B T J -> B T (sizes channels)."""
+
+    max_length: int | None = None
+    layers = 1
+
+    def __init__(self, config: NGramConfig, width: int) -> None:
+        super().__init__()
+        self.kernels = nn.ModuleList(nn.Conv1d(width, config.channels, n) for n in config.kernels)
+        self.width = config.channels * len(config.kernels)
+
+    def forward(
+        self, inputs: Tokens, present: Present | None = None
+    ) -> Float[Tensor, "B T features"]:
+        states = mask_padding(inputs, present).transpose(1, 2)
+        features = []
+        for kernel in self.kernels:
+            context = cast(nn.Conv1d, kernel).kernel_size[0] - 1
+            padded = F.pad(states, (context // 2, context - context // 2))
+            features.append(F.relu(kernel(padded)))
+        return mask_padding(torch.cat(features, dim=1).transpose(1, 2), present)
 
 
 Levels = tuple[Tensor, ...]

@@ -23,6 +23,30 @@ WEIGHTED_MEANS = MultiHeadConfig(heads=2, v_proj=False, out_proj=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MaxPoolingConfig:
+    """The maximum of each feature."""
+
+    kind: Literal["max"] = "max"
+
+    def check(self, width: int) -> None:
+        """Any width is possible."""
+
+    def build(self, width: int) -> "MaxPooling":
+        return MaxPooling(width)
+
+
+class MaxPooling(nn.Module):
+    """The maximum of each feature over the states that are present."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, states: States, present: Present) -> Float[Tensor, "B J"]:
+        return states.masked_fill(~present[..., None], -torch.inf).amax(dim=1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MeanPoolingConfig:
     """The mean of the states."""
 
@@ -114,5 +138,4 @@ class AttentionPooling(nn.Module):
         return pooled[:, 0]
 
 
-PoolingConfig = MeanPoolingConfig | FirstPoolingConfig | AttentionPoolingConfig
-Pooling = MeanPooling | FirstPooling | AttentionPooling
+PoolingConfig = MaxPoolingConfig | MeanPoolingConfig | FirstPoolingConfig | AttentionPoolingConfig

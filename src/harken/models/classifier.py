@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from harken.config import bounded
 from harken.layers.conformer import ConformerEncoderConfig
+from harken.layers.convolution import NGramConfig
 from harken.layers.dropout import Dropout
 from harken.layers.embedding import OutputLinear, SegmentEmbedding, TokenEmbedding
 from harken.layers.frontends import (
@@ -24,13 +25,18 @@ from harken.layers.frontends import (
     ImageSizes,
     PatchEmbeddingConfig,
 )
-from harken.layers.pooling import AttentionPoolingConfig, PoolingConfig
-from harken.layers.recurrent import LSTMConfig
+from harken.layers.pooling import (
+    AttentionPoolingConfig,
+    FirstPoolingConfig,
+    MaxPoolingConfig,
+    PoolingConfig,
+)
 from harken.layers.spatial import SpatialConfig, SpatialEncoder
 from harken.models.encoders import (
     AttentionEncoder,
     Encoder,
     EncoderConfig,
+    TransformerEncoderConfig,
     build_encoder,
     check_encoder,
 )
@@ -38,6 +44,13 @@ from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_length, check_rows, check_shape
 from harken.models.seq2seq import EncoderOutput
 from harken.models.start import StartConfig
+from harken.models.tagger import (
+    CharacterCNNConfig,
+    CharacterFeaturesConfig,
+    CharactersPresent,
+    Spellings,
+    build_character_features,
+)
 
 Frames = Float[Tensor, "B S F"]
 Images = Float[Tensor, "B K Y X"]
@@ -47,9 +60,17 @@ Images = Float[Tensor, "B K Y X"]
 class InputSizes:
     """The sizes of inputs, each for one kind of model."""
 
-    vocabulary: int = 0  # number of different tokens
+    vocabulary: int = 0  # number of different words or tokens
+    characters: int = 0  # number of different characters of words
     features: int = 0  # numbers per frame of a sound
     image: ImageSizes = ImageSizes(channels=0, columns=0, rows=0)
+
+
+def check_pooled_encoder(encoder: EncoderConfig, pooling: PoolingConfig, width: int) -> None:
+    """Raise an error if encoder and pooling cannot be built for inputs of this width."""
+    check_encoder(encoder, width)
+    with torch.device("meta"):
+        pooling.check(build_encoder(encoder, width).width)
 
 
 class Classifier(nn.Module):
@@ -77,23 +98,95 @@ class Classifier(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TextClassifierConfig(StartConfig):
-    """A text classifier: token embeddings, an encoder, pooling and an output layer."""
+class WordClassifierConfig(StartConfig):
+    """A text classifier: word embeddings, character features, an encoder and pooling."""
 
-    kind: Literal["text"] = "text"
+    kind: Literal["words"] = "words"
+    # width J of a word: its embedding and its character features together
+    width: int = bounded(320, at_least=1)
+    characters: CharacterFeaturesConfig = CharacterCNNConfig()  # character features
+    encoder: EncoderConfig = NGramConfig()  # encoder over the words
+    pooling: PoolingConfig = MaxPoolingConfig()  # from the states to one vector
+    dropout: float = bounded(0.5, at_least=0.0, below=1.0)  # of the words and the pooled vector
+
+    def __post_init__(self) -> None:
+        if self.characters.width >= self.width:
+            raise ValueError(
+                f"width: expected more than characters.width ({self.characters.width}), "
+                f"got {self.width}"
+            )
+        check_pooled_encoder(self.encoder, self.pooling, self.width)
+
+    @property
+    def max_length(self) -> int | None:
+        """The maximum number of words; None for no limit."""
+        return getattr(self.encoder, "max_length", None)
+
+    def check(self, sizes: InputSizes) -> None:
+        """Any vocabulary is possible."""
+
+    def build(self, sizes: InputSizes, labels: int, seed: int) -> "WordClassifier":
+        return WordClassifier(self, sizes, labels, seed)
+
+
+class WordClassifier(Classifier):
+    """Words and their spellings -> logits of the labels."""
+
+    def __init__(
+        self, config: WordClassifierConfig, sizes: InputSizes, labels: int, seed: int
+    ) -> None:
+        super().__init__()
+        self.words = nn.Embedding(sizes.vocabulary, config.width - config.characters.width)
+        self.characters = build_character_features(config.characters, sizes.characters)
+        backbone = build_encoder(config.encoder, config.width)
+        self.add_output(config, backbone, labels)
+        self.max_length = config.max_length
+        initialize(self, backbone.layers, seed)
+
+    def encode(
+        self,
+        words: TokenIds,
+        forms: TokenIds,
+        spellings: Spellings,
+        characters_present: CharactersPresent,
+        present: Present,
+    ) -> EncoderOutput:
+        """Return the states of the words; word (b, t) is spelled `spellings[forms[b, t]]`."""
+        check_rows("words", words, self.max_length)
+        check_shape("forms", forms, *words.shape)
+        check_shape("present", present, *words.shape)
+        vectors: Tensor = self.words(words)
+        if self.characters is not None:
+            features: Tensor = self.characters(spellings, characters_present)
+            vectors = torch.cat((vectors, features[forms]), dim=-1)
+        return EncoderOutput(self.backbone(self.dropout(vectors), present), present)
+
+    def forward(
+        self,
+        words: TokenIds,
+        forms: TokenIds,
+        spellings: Spellings,
+        characters_present: CharactersPresent,
+        present: Present,
+    ) -> Float[Tensor, "B labels"]:
+        return self.classify(self.encode(words, forms, spellings, characters_present, present))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenClassifierConfig(StartConfig):
+    """A text classifier: token embeddings, an encoder and pooling."""
+
+    kind: Literal["tokens"] = "tokens"
     width: int = bounded(256, at_least=1)  # width J of the token embeddings
     # number of segment embeddings, as in BERT, of which the first is used; 0 for none
     segments: int = bounded(0, at_least=0)
-    # encoder over the tokens
-    encoder: EncoderConfig = LSTMConfig(hidden=128, direction="both")
-    pooling: PoolingConfig = AttentionPoolingConfig()  # from the states to one vector
+    encoder: EncoderConfig = TransformerEncoderConfig(dropout=0.1)  # encoder over the tokens
+    pooling: PoolingConfig = FirstPoolingConfig()  # from the states to one vector
     # of the token embeddings and of the pooled vector
-    dropout: float = bounded(0.5, at_least=0.0, below=1.0)
+    dropout: float = bounded(0.1, at_least=0.0, below=1.0)
 
     def __post_init__(self) -> None:
-        check_encoder(self.encoder, self.width)
-        with torch.device("meta"):
-            self.pooling.check(build_encoder(self.encoder, self.width).width)
+        check_pooled_encoder(self.encoder, self.pooling, self.width)
 
     @property
     def max_length(self) -> int | None:
@@ -103,18 +196,18 @@ class TextClassifierConfig(StartConfig):
     def check(self, sizes: InputSizes) -> None:
         """Any vocabulary is possible."""
 
-    def build(self, sizes: InputSizes, labels: int, seed: int) -> "TextClassifier":
-        return TextClassifier(self, sizes.vocabulary, labels, seed)
+    def build(self, sizes: InputSizes, labels: int, seed: int) -> "TokenClassifier":
+        return TokenClassifier(self, sizes, labels, seed)
 
 
-class TextClassifier(Classifier):
-    """Tokens -> logits of the labels; the parts of `TextEncoder` have the same names."""
+class TokenClassifier(Classifier):
+    """Tokens -> logits of the labels; its embeddings and backbone are named as in `TextEncoder`."""
 
     def __init__(
-        self, config: TextClassifierConfig, vocabulary: int, labels: int, seed: int
+        self, config: TokenClassifierConfig, sizes: InputSizes, labels: int, seed: int
     ) -> None:
         super().__init__()
-        self.embedding = TokenEmbedding(vocabulary, config.width)
+        self.embedding = TokenEmbedding(sizes.vocabulary, config.width)
         self.segment: nn.Embedding | None = None
         if config.segments > 0:
             self.segment = SegmentEmbedding(config.segments, config.width)
@@ -150,9 +243,7 @@ class SoundClassifierConfig(StartConfig):
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)
 
     def __post_init__(self) -> None:
-        check_encoder(self.encoder, self.width)
-        with torch.device("meta"):
-            self.pooling.check(build_encoder(self.encoder, self.width).width)
+        check_pooled_encoder(self.encoder, self.pooling, self.width)
 
     @property
     def max_length(self) -> int | None:
@@ -252,4 +343,6 @@ class ImageClassifier(Classifier):
         return self.classify(self.encode(images))
 
 
-ClassifierConfig = TextClassifierConfig | SoundClassifierConfig | ImageClassifierConfig
+ClassifierConfig = (
+    WordClassifierConfig | TokenClassifierConfig | SoundClassifierConfig | ImageClassifierConfig
+)

@@ -1,7 +1,8 @@
 """Encoders: B T J -> B T H, a state for every token.
 
     tanh, gru, lstm     recurrent, unidirectional or bidirectional
-    stride2, gated      convolutions, whose kernels limit the context of a token
+    stride2, gated,
+    ngrams              convolutions, whose kernels limit the context of a token
     transformer         attention
     conformer           attention and convolutions
 
@@ -22,7 +23,12 @@ from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.attention.positions import LearnedConfig, PositionConfig
 from harken.config import MAX_LAYERS, bounded
 from harken.layers.conformer import ConformerBlock, ConformerEncoderConfig
-from harken.layers.convolution import ConvPyramidConfig, GatedConvolutionConfig
+from harken.layers.convolution import (
+    ConvPyramidConfig,
+    GatedConvolutionConfig,
+    NGramConfig,
+    NGrams,
+)
 from harken.layers.dropout import Dropout
 from harken.layers.embedding import SegmentEmbedding, TokenEmbedding
 from harken.layers.feedforward import FeedForwardConfig
@@ -52,6 +58,7 @@ EncoderConfig = (
     RecurrentConfig
     | ConvPyramidConfig
     | GatedConvolutionConfig
+    | NGramConfig
     | TransformerEncoderConfig
     | ConformerEncoderConfig
 )
@@ -75,6 +82,8 @@ def build_encoder(config: EncoderConfig, width: int) -> "Encoder":
         return ConformerEncoder(config, width)
     if isinstance(config, RecurrentConfig):
         return RNNEncoder(config, width)
+    if isinstance(config, NGramConfig):
+        return config.build(width)
     return ConvEncoder(config, width)
 
 
@@ -165,7 +174,7 @@ class ConvEncoder(nn.Module):
         return cast(Tensor, self.convolutions(inputs, present))
 
 
-Encoder = TransformerEncoder | ConformerEncoder | RNNEncoder | ConvEncoder
+Encoder = TransformerEncoder | ConformerEncoder | RNNEncoder | ConvEncoder | NGrams
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

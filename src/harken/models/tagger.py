@@ -183,6 +183,15 @@ class CharacterLSTM(nn.Module):
         return cast(Tensor, state.hidden.flatten(1))
 
 
+def build_character_features(
+    config: CharacterFeaturesConfig, characters: int
+) -> CharacterCNN | CharacterLSTM | None:
+    """Return the layer that computes the features; None if there are none."""
+    if isinstance(config, CharacterCNNConfig):
+        return CharacterCNN(config, characters)
+    return CharacterLSTM(config, characters) if isinstance(config, CharacterLSTMConfig) else None
+
+
 class Tagger(nn.Module):
     """The model: words and their spellings -> logits of a tag per word."""
 
@@ -198,11 +207,7 @@ class Tagger(nn.Module):
         super().__init__()
         word_width = config.width - config.characters.width
         self.words = nn.Embedding(words, word_width)
-        self.characters: CharacterCNN | CharacterLSTM | None = None
-        if isinstance(config.characters, CharacterCNNConfig):
-            self.characters = CharacterCNN(config.characters, characters)
-        elif isinstance(config.characters, CharacterLSTMConfig):
-            self.characters = CharacterLSTM(config.characters, characters)
+        self.characters = build_character_features(config.characters, characters)
         self.neighbors = CBOW(cbow, word_width, words) if cbow else None
         self.backbone = build_encoder(config.encoder, config.width)
         self.dropout = Dropout(config.dropout)

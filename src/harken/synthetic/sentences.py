@@ -1,4 +1,4 @@
-"""Generate sentences with tags and with translations into an artificial language.
+"""Generate sentences with tags, labels and translations into an artificial language.
 
     the  old  duck  walks  to   a    river  .
     DET  ADJ  NOUN  VERB   ADP  DET  NOUN   PUNCT
@@ -11,6 +11,7 @@ A model has to learn:
     spelling     one in five inflected forms is only in dev and test
     reordering   verbs come last, adjectives and numbers after their noun, prepositions after their
                  noun phrase
+    labels       a sentence is a question, reports speech, joins two clauses, or is a statement
     agreement    articles and adjectives have the vowel of the noun class, and -n in the plural
 
 Everything is a function of the config, the split and an index. The words of a sentence determine
@@ -79,12 +80,15 @@ class SentencesFiles:
     train_conllu: Path
     train_source: Path
     train_target: Path
+    train_labels: Path
     dev_conllu: Path
     dev_source: Path
     dev_target: Path
+    dev_labels: Path
     test_conllu: Path
     test_source: Path
     test_target: Path
+    test_labels: Path
     text: Path
 
 
@@ -295,8 +299,8 @@ def _concatenate(*phrases: Phrase) -> Phrase:
 
 
 def write_sentences(config: SentencesConfig, folder: Path) -> SentencesFiles:
-    """Write all splits as CoNLL-U and as parallel text, and all sentences as one text."""
-    suffixes = {"conllu": "conllu", "source": "en", "target": "xx"}
+    """Write all splits as CoNLL-U, parallel and labeled text, and all sentences as one text."""
+    suffixes = {"conllu": "conllu", "source": "en", "target": "xx", "labels": "tsv"}
     paths = {
         f"{split}_{name}": folder / f"{split}.{suffix}"
         for split in _HASHES
@@ -308,13 +312,23 @@ def write_sentences(config: SentencesConfig, folder: Path) -> SentencesFiles:
         opened = dict(zip([*paths, "text"], handles, strict=True))
         for split, size in sizes.items():
             for index in range(size):
-                words, tags, translation = sentence(config, split, index)
+                phrase = sentence(config, split, index)
+                words, tags, translation = phrase
                 line = " ".join(words) + "\n"
                 opened["text"].write(line)
                 opened[f"{split}_source"].write(line)
                 opened[f"{split}_target"].write(" ".join(translation) + "\n")
+                opened[f"{split}_labels"].write(f"{line.strip()}\t{sentence_type(phrase)}\n")
                 opened[f"{split}_conllu"].write(_conllu(f"{split}-{index + 1}", words, tags))
     return files
+
+
+def sentence_type(phrase: Phrase) -> str:
+    """Return the label of a sentence."""
+    if phrase.words[-1] == "?":
+        return "question"
+    tags = {"SCONJ": "report", "CCONJ": "compound"}
+    return next((label for tag, label in tags.items() if tag in phrase.tags), "statement")
 
 
 def _conllu(name: str, words: Sequence[str], tags: Sequence[str]) -> str:

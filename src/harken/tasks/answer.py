@@ -35,7 +35,7 @@ from harken.encode.vocabulary import Vocabulary, VocabularySizes
 from harken.formats.corpus import Files, TextCorpus, find_files
 from harken.formats.examples import Question
 from harken.formats.question_template import question_template, title_of
-from harken.formats.tsv import read_questions
+from harken.formats.table import read_table
 from harken.layers.losses import cross_entropy_
 from harken.measure.honesty import measure_honesty
 from harken.measure.interval import share
@@ -44,6 +44,7 @@ from harken.measure.scored_answers import Answer, exact_matches, majority_answer
 from harken.models.gpt import GPT, GPTConfig
 from harken.synthetic.fictional_names import fictional_names
 from harken.tasks.attention_view import AttentionExample, causal_example, output_title
+from harken.tasks.columns import AnswerColumns
 from harken.tasks.dummy_batches import DummySizes, random_text_batch, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, beam_prediction, truncation_of
 from harken.tasks.seq2seq import Prompt, search_tokens
@@ -89,10 +90,10 @@ class AnswerData:
     """Texts for pretraining, and questions with answers."""
 
     pretrain: Files  # texts, one per line: a file, list of files or glob
-    train: Path  # training questions, `question<TAB>answer` per line
+    train: Path  # training questions: lines `question<TAB>answer`, or a table
     dev: Path | float = 0.15  # validation questions, or a share of `train` to hold out
     test: Path | None = None  # questions that are not used in training
-    text_column: str = "text"  # column of .parquet files, or key of .jsonl lines, of `pretrain`
+    columns: AnswerColumns = AnswerColumns()  # columns of tables
     # characters of `pretrain` that the tokenizer is fitted on, spread evenly
     tokenizer_sample: int = bounded(2**26, at_least=1, at_most=2**40)
 
@@ -102,7 +103,7 @@ class AnswerData:
     def corpus(self) -> TextCorpus:
         """Return the pretraining texts."""
         files = find_files(self.pretrain)
-        return TextCorpus(files=files, documents="lines", column=self.text_column)
+        return TextCorpus(files=files, documents="lines", column=self.columns.text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -284,15 +285,16 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
     )
 
     def read_file(self, recipe: AnswerRecipe, path: Path) -> list[Question]:
-        return read_questions(path)
+        rows = read_table(path, recipe.data.columns.of("train"))
+        return [Question(*map(str.strip, row.texts.values())) for row in rows]
 
     def read_splits(self, recipe: AnswerRecipe) -> Splits[Question]:
         def read_train(path: Path) -> list[Question]:
             next(recipe.data.corpus().blocks(), None)  # fail early if a file is missing or empty
-            return read_questions(path)
+            return self.read_file(recipe, path)
 
-        seed, key = recipe.seed, self.input
-        return Splits(recipe.data, read_questions, seed=seed, key=key, read_train=read_train)
+        read, seed, key = partial(self.read_file, recipe), recipe.seed, self.input
+        return Splits(recipe.data, read, seed=seed, key=key, read_train=read_train)
 
     def input(self, example: Question) -> str:
         return example.question

@@ -47,7 +47,7 @@ from harken.tasks.classify_inputs import InputReader
 from harken.tasks.classify_new import LAYOUT
 from harken.tasks.classify_results import label_evaluation
 from harken.tasks.dummy_batches import DummySizes
-from harken.tasks.prediction import Evaluation, LabelProbability, Prediction
+from harken.tasks.prediction import Evaluation, LabelProbability, Prediction, RankedOutput
 from harken.tasks.task import InputForm, Keys, Predictor, Splits, Task
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
@@ -77,7 +77,7 @@ class LabelPredictor(Predictor[ClassifyRecipe, LabeledExample, LabelVocabulary, 
                 input=text,
                 output=output if is_multiple else ranked[0].label,
                 confidence=joint_probability(row) if is_multiple else ranked[0].probability,
-                nbest=list(map(ranked_label, ranked[:nbest])) if nbest > 1 else (),
+                nbest=list(map(ranked_output, ranked[:nbest])) if nbest > 1 else (),
                 labels=ranked,
                 truncation=truncation,
             )
@@ -103,11 +103,11 @@ class LabelPredictor(Predictor[ClassifyRecipe, LabeledExample, LabelVocabulary, 
         )
         on_device = [tensor.to(self.device) for tensor in arguments]
         (prediction,) = self.predict([text])
-        name, output = text if states.unit == "tokens" else Path(text).name, prediction.output
+        output, is_text = prediction.output, self.recipe.data.input == "text"
         title = f"Pooling: weights of the {states.unit}"
         keys, media = states.texts, (states.sound, states.picture)
         return AttentionExample(
-            title=f"{name} → {output_title(output)}",
+            title=f"{text if is_text else Path(text).name} → {output_title(output)}",
             run=lambda: self.model(*on_device),
             views=[
                 AttentionView(title, is_cross_attention, [output_title(output)], keys, *media),
@@ -128,7 +128,12 @@ class ClassifyTask(Task[ClassifyRecipe, LabeledExample, LabelVocabulary, Classif
     vocabulary_type = LabelVocabulary
     predictor_type = LabelPredictor
     layout = LAYOUT
-    pretrained_encoding = MappingProxyType({"kind": "text", "tokenizer": {"kind": "pretrained"}})
+    pretrained_keys = MappingProxyType(
+        {
+            "encode": {"kind": "tokens", "tokenizer": {"kind": "pretrained"}},
+            "training": {"labels": {"unk_dropout": 0.0}},
+        }
+    )
 
     def inputs(self, recipe: ClassifyRecipe) -> InputForm:
         return FORMS[recipe.data.input]
@@ -166,11 +171,11 @@ class ClassifyTask(Task[ClassifyRecipe, LabeledExample, LabelVocabulary, Classif
         if isinstance(model, TextEncoderConfig):
             keys = as_plain(model) | {"dropout": FINETUNING_DROPOUT}
             own = {name: keys.pop(name) for name in ("width", "segments")}
-            return {"kind": "text", "dropout": FINETUNING_DROPOUT, **own, "encoder": keys}
+            return {"kind": "tokens", "dropout": FINETUNING_DROPOUT, **own, "encoder": keys}
         return super().start_keys(model)
 
     def build(self, recipe: ClassifyRecipe, sizes: VocabularySizes) -> Classifier:
-        inputs = recipe.encode.sizes(sizes.entries)
+        inputs = recipe.encode.sizes(sizes)
         return recipe.model.build(inputs, labels=sizes.tags, seed=recipe.seed)
 
     def stages(
@@ -215,11 +220,17 @@ class ClassifyTask(Task[ClassifyRecipe, LabeledExample, LabelVocabulary, Classif
         self, recipe: ClassifyRecipe, vocabulary: VocabularySizes, sizes: Mapping[str, int]
     ) -> MicroBatch[Classifier]:
         generator = torch.Generator().manual_seed(0)
-        arguments = recipe.encode.dummy_arguments(vocabulary.entries, sizes, generator)
+        arguments = recipe.encode.dummy_arguments(vocabulary, sizes, generator)
         targets = torch.randint(vocabulary.tags, (sizes["B"],), generator=generator)
         if recipe.is_multiple:
             targets = F.one_hot(targets, vocabulary.tags).float()
         return micro_batch(LabeledBatch(arguments, targets), labels_loss(recipe))
+
+
+def ranked_output(label: LabelProbability) -> RankedOutput:
+    """Return a label as an entry of an n-best list."""
+    probability = label.probability
+    return RankedOutput(label.label, math.log(probability) if probability > 0 else -math.inf)
 
 
 def joint_probability(probabilities: Float[np.ndarray, "labels"]) -> float:

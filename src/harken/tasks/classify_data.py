@@ -15,45 +15,62 @@ from torch import Tensor
 from harken.batch.labeled import LabeledBatch
 from harken.config import MAX_SEED, bounded
 from harken.encode.vocabulary import Vocabulary, VocabularySizes
+from harken.encode.words import WordVocabulary
 from harken.errors import Failure, UserError
 from harken.formats.examples import LabeledExample
-from harken.formats.labels import InputKind, LabelFormat, join_labels, read_labeled
+from harken.formats.labels import LabelFormat, join_labels, read_labeled
 from harken.inputs import read_json, short_path
 from harken.layers.losses import cross_entropy_
-from harken.models.classifier import Classifier, ClassifierConfig, TextClassifierConfig
-from harken.tasks.classify_inputs import ClassifyStage, Encoding, InputReader, TextEncoding
+from harken.models.classifier import Classifier, ClassifierConfig, WordClassifierConfig
+from harken.tasks.classify_inputs import (
+    ClassifyStage,
+    InputReader,
+    InputVocabulary,
+)
+from harken.tasks.classify_media import ImageEncoding, SoundEncoding
+from harken.tasks.classify_text import TokenEncoding, WordEncoding
+from harken.tasks.columns import LabeledImageColumns, LabeledSoundColumns, LabeledTextColumns
 from harken.tasks.task import SplitPaths
 from harken.training.runtime import RuntimeConfig
 
 MAX_BYTES = 2**26  # of a stored vocabulary
+# Kinds of encoding and model for each kind of input.
+ENCODINGS = {"text": ("words", "tokens"), "sound": ("sound",), "image": ("image",)}
+
+
+Encoding = WordEncoding | TokenEncoding | SoundEncoding | ImageEncoding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LabelColumns:
-    """Names of columns, or of keys of JSON lines, that differ from those of the fields."""
+class LabeledData(SplitPaths):
+    """The keys of [data] for all kinds of inputs."""
 
-    text: str | None = None  # column of the texts; default: text
-    audio: str | None = None  # column of the sound files; default: audio
-    image: str | None = None  # column of the image files; default: image
-    label: str | None = None  # column of the labels; default: label
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClassifyData(SplitPaths):
-    """Files of labeled inputs; if `dev` is a share of `train`, equal inputs stay in one split."""
-
-    input: InputKind = "text"  # kind of the inputs
     # "multiple": an example may have any number of labels
     labels: Literal["single", "multiple"] = "single"
-    columns: LabelColumns = LabelColumns()  # names of columns
 
-    @property
-    def format(self) -> LabelFormat:
-        """The contents of the files."""
-        names = ("text", "audio", "image", "label")
-        given = ((name, getattr(self.columns, name)) for name in names)
-        columns = {name: column for name, column in given if column is not None}
-        return LabelFormat(self.input, self.labels == "multiple", columns)
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabeledTexts(LabeledData):
+    """Texts with labels; if `dev` is a share of `train`, equal texts stay in one split."""
+
+    input: Literal["text"] = "text"
+    columns: LabeledTextColumns = LabeledTextColumns()  # names of columns
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabeledSounds(LabeledData):
+    """Sounds with labels, in a file or a folder for each label."""
+
+    input: Literal["sound"] = "sound"
+    columns: LabeledSoundColumns = LabeledSoundColumns()  # names of columns
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabeledImages(LabeledData):
+    """Images with labels, in a file or a folder for each label."""
+
+    input: Literal["image"] = "image"
+    columns: LabeledImageColumns = LabeledImageColumns()  # names of columns
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,20 +87,25 @@ class ClassifyRecipe:
 
     task: Literal["classify"] = "classify"  # classification
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
-    data: ClassifyData  # paths of the files, and what they contain
-    encode: Encoding = field(default_factory=TextEncoding)  # inputs to numbers
-    model: ClassifierConfig = field(default_factory=TextClassifierConfig)  # architecture
+    data: LabeledTexts | LabeledSounds | LabeledImages  # paths of the files, and their contents
+    encode: Encoding = field(default_factory=WordEncoding)  # inputs to numbers
+    model: ClassifierConfig = field(default_factory=WordClassifierConfig)  # architecture
     training: ClassifyTraining = field(default_factory=ClassifyTraining)  # training stage
 
     def __post_init__(self) -> None:
-        kinds = {self.data.input, self.encode.kind, self.model.kind}
-        if len(kinds) > 1:
+        if self.encode.kind != self.model.kind:
             raise ValueError(
-                f"data.input = {self.data.input!r}, encode.kind = {self.encode.kind!r} and "
-                f"model.kind = {self.model.kind!r} must be equal"
+                f"encode.kind = {self.encode.kind!r} and model.kind = {self.model.kind!r} must be "
+                "equal"
+            )
+        if self.encode.input != self.data.input:
+            raise ValueError(
+                f"encode.kind and model.kind = {self.encode.kind!r} are for data.input = "
+                f"{self.encode.input!r}, not {self.data.input!r}; set both to "
+                f"{' or '.join(map(repr, ENCODINGS[self.data.input]))}"
             )
         self.training.labels.check_input(self.data.input)
-        self.model.check(self.encode.sizes(0))
+        self.model.check(self.encode.sizes(VocabularySizes(0)))
 
     @property
     def is_multiple(self) -> bool:
@@ -91,23 +113,24 @@ class ClassifyRecipe:
 
     def reader(self, vocabulary: "LabelVocabulary") -> InputReader:
         """Return the reader of the inputs."""
-        return self.encode.reader(vocabulary.tokenizer, self.model.max_length)
+        return self.encode.reader(vocabulary.inputs, self.model.max_length)
 
     def read_examples(self, path: Path) -> list[LabeledExample]:
         """Read the examples of a file or folder."""
-        return read_labeled(path, self.data.format)
+        columns = self.data.columns.of("train")
+        return read_labeled(path, LabelFormat(self.data.input, columns, multiple=self.is_multiple))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LabelVocabulary:
-    """The labels of the training data with their counts, and the tokenizer of texts."""
+    """The labels of the training data with their counts, and the vocabulary of texts."""
 
     counts: Mapping[str, int]  # in sorted order, which defines the index of a label
     majority: str  # the most frequent output: a label, or several of them
-    tokenizer: Vocabulary | None
+    inputs: InputVocabulary
 
     def __repr__(self) -> str:
-        return f"LabelVocabulary(labels={self.names}, tokenizer={self.tokenizer})"
+        return f"LabelVocabulary(labels={self.names}, inputs={self.inputs})"
 
     @property
     def names(self) -> list[str]:
@@ -115,7 +138,7 @@ class LabelVocabulary:
 
     @property
     def sizes(self) -> VocabularySizes:
-        return VocabularySizes(len(self.tokenizer or ()), tags=len(self.counts))
+        return self.inputs.sizes._replace(tags=len(self.counts))
 
     def targets(self, examples: Sequence[LabeledExample], *, multiple: bool) -> Tensor:
         """Return the target of each example, as in `LabeledBatch`."""
@@ -128,9 +151,10 @@ class LabelVocabulary:
         return targets
 
     def to_json(self) -> str:
-        tokenizer = {} if self.tokenizer is None else json.loads(self.tokenizer.to_json())
+        fitted = self.inputs.words or self.inputs.tokens
+        inputs = {} if fitted is None else json.loads(fitted.to_json())
         stored = {"labels": dict(self.counts), "majority": self.majority}
-        return json.dumps({**tokenizer, **stored}, ensure_ascii=False, indent=1)
+        return json.dumps({**inputs, **stored}, ensure_ascii=False, indent=1)
 
     @classmethod
     def load(cls, path: Path) -> "LabelVocabulary":
@@ -147,20 +171,26 @@ class LabelVocabulary:
                 "file that the run wrote)",
                 fix="restore it from a copy, or train again",
             ) from None
-        tokenizer = Vocabulary.load(path) if "model" in stored else None
-        return cls(counts=counts, majority=majority, tokenizer=tokenizer)
+        words = WordVocabulary.load(path) if "words" in stored else None
+        tokens = Vocabulary.load(path) if "model" in stored else None
+        inputs = InputVocabulary(words, tokens)
+        return cls(counts=counts, majority=majority, inputs=inputs)
 
 
 def fit_labels(
     recipe: ClassifyRecipe, train: Sequence[LabeledExample], pretrained: Vocabulary | None = None
 ) -> LabelVocabulary:
-    """Count the labels, and fit the tokenizer of texts unless it is given."""
+    """Count the labels, and fit the vocabulary of texts unless it is given."""
+    if pretrained is not None:
+        inputs = InputVocabulary(tokens=pretrained)
+    else:
+        inputs = recipe.encode.fit([example.input for example in train])
     counts = Counter(label for example in train for label in example.labels)
     outputs = Counter(join_labels(example.labels) for example in train)
     return LabelVocabulary(
         counts={label: counts[label] for label in sorted(counts)},
         majority=min(outputs, key=lambda output: (-outputs[output], output)),
-        tokenizer=pretrained or recipe.encode.fit([example.input for example in train]),
+        inputs=inputs,
     )
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from harken.formats.arrays import read_image_array
 from harken.formats.examples import LabeledExample
-from harken.formats.labels import InputKind, detect_kind
+from harken.formats.labels import InputKind, detect_kind, has_label_lists
 from harken.formats.sound import sound_rate
-from harken.tasks.classify_data import ClassifyRecipe
+from harken.tasks.classify_data import ENCODINGS, ClassifyRecipe
 from harken.tasks.task import Layout, Splits, file_calls
 
 SAMPLED_SOUNDS = 200  # sounds of which `harken new` reads the headers
@@ -25,18 +25,15 @@ steps = {training.labels.steps}
 batch_size = {training.labels.batch_size}    # mean number of inputs per batch
 evaluate_every = {training.labels.evaluate_every}    # steps; keeps the best weights; 0: never
 """
-POOLING = """\
-pooling.kind = "{model.pooling.kind}"    # or "mean", "first"
-"""
 TEXT = """
 [encode]
-kind = "text"
-tokenizer.kind = "{encode.tokenizer.kind}"    # or "words", "unigram", "characters"
+kind = "words"    # or "tokens": subwords
 
 [model]
-kind = "text"
-width = {model.width}
-encoder.kind = "{model.encoder.kind}"    # or "gru", "gated", "transformer"
+kind = "words"
+width = {model.width}    # of a word embedding and its character features together
+encoder.kind = "{model.encoder.kind}"    # or "lstm", "gru", "gated", "transformer"
+pooling.kind = "{model.pooling.kind}"    # or "attention", which `harken inspect` shows; "mean"
 dropout = {model.dropout}
 """
 SOUND = """
@@ -49,6 +46,7 @@ filterbank.mel_bins = {encode.filterbank.mel_bins}    # 40 are enough for 8000 H
 kind = "sound"
 width = {model.width}
 encoder.kind = "{model.encoder.kind}"    # or "transformer", "lstm"
+pooling.kind = "{model.pooling.kind}"    # or "max", "mean"
 """
 IMAGE = """
 [encode]
@@ -62,6 +60,7 @@ kind = "image"
 width = {model.width}
 frontend.kind = "{model.frontend.kind}"    # or "patch"
 encoder.layers = {model.encoder.layers}    # of self-attention
+pooling.kind = "{model.pooling.kind}"    # or "max", "mean"
 """
 MODELS: dict[InputKind, str] = {"text": TEXT, "sound": SOUND, "image": IMAGE}
 
@@ -70,17 +69,20 @@ def template(recipe: ClassifyRecipe) -> str:
     """Return the text after the file names in [data]."""
     kind = recipe.data.input
     extra = {
-        "text": "token_dropout = {training.labels.token_dropout}    # share of unknown tokens\n",
+        "text": "unk_dropout = {training.labels.unk_dropout}    # word dropout; 0.0 for none\n",
         "sound": "speeds = [0.9, 1.0, 1.1]    # speed perturbation; [1.0] for none\n",
         "image": "random_affine.translate = {training.labels.random_affine.translate}\n",
     }
-    return DATA + MODELS[kind] + POOLING + TRAINING + extra[kind]
+    return DATA + MODELS[kind] + TRAINING + extra[kind]
 
 
 def input_overrides(files: Sequence[Path]) -> list[str]:
     """Return overrides for the kind of input, and for the sizes of an array of images."""
     kind = detect_kind(files[0])
-    overrides = [f"data.input={kind}", f"encode.kind={kind}", f"model.kind={kind}"]
+    encoding = ENCODINGS[kind][0]
+    overrides = [f"data.input={kind}", f"encode.kind={encoding}", f"model.kind={encoding}"]
+    if has_label_lists(files[0]):
+        overrides.append("data.labels=multiple")
     sibling = files[0].with_suffix(".npz")
     if kind == "image" and sibling.is_file():
         array = read_image_array(sibling)

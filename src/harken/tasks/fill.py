@@ -29,19 +29,14 @@ from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.encode.subwords import WholeWordsConfig, split_words
 from harken.encode.vocabulary import END, MASK, PAD, SPECIAL, UNKNOWN, Vocabulary, VocabularySizes
 from harken.errors import UserError
-from harken.formats.text import read_lines
+from harken.formats.corpus import TextCorpus
 from harken.inspection.record import has_multihead
 from harken.layers.losses import cross_entropy_
-from harken.measure.cloze import (
-    BEST,
-    ClozeMetrics,
-    ClozePredictions,
-    Trigrams,
-    ngram_predictions,
-)
+from harken.measure.cloze import BEST, ClozeMetrics, ClozePredictions, Trigrams, ngram_predictions
 from harken.measure.interval import Sample
 from harken.models.cloze import BiRNNClozeConfig, ClozeConfig, ClozeModel
 from harken.tasks.attention_view import AttentionExample, self_attention_view
+from harken.tasks.columns import TextColumns
 from harken.tasks.dummy_batches import DummySizes, random_tokens, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, ranked_prediction, truncation_of
 from harken.tasks.task import Keys, Layout, Predictor, SplitPaths, Splits, Task, file_calls
@@ -79,6 +74,13 @@ evaluate_every = {training.evaluate_every}    # steps; keeps the best weights; 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FillData(SplitPaths):
+    """Files of one sentence or document per line, or tables."""
+
+    columns: TextColumns = TextColumns()  # columns of tables
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FillTraining(StageConfig):
     """The only stage of training."""
 
@@ -95,7 +97,7 @@ class FillRecipe:
 
     task: Literal["fill"] = "fill"  # cloze
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
-    data: SplitPaths  # files of one sentence or document per line
+    data: FillData  # files of one sentence or document per line
     encode: WholeWordsConfig = WholeWordsConfig()  # vocabulary
     model: ClozeConfig = BiRNNClozeConfig()  # architecture
     training: FillTraining = field(default_factory=FillTraining)  # training stage
@@ -322,7 +324,9 @@ class FillTask(Task[FillRecipe, str, Vocabulary, ClozeModel]):
     )
 
     def read_file(self, recipe: FillRecipe, path: Path) -> list[str]:
-        return [line.text for line in read_lines(path)]
+        column = recipe.data.columns.text
+        corpus = TextCorpus(files=(path,), documents="lines", column=column)
+        return [block.text for block in corpus.blocks()]
 
     def read_splits(self, recipe: FillRecipe) -> Splits[str]:
         def require_words(texts: Sequence[str]) -> None:

@@ -37,6 +37,7 @@ from harken.measure.perplexity import TokenLosses, loss_sample
 from harken.models.gpt import GPT, GPTConfig
 from harken.models.recurrent_lm import FixedStateLM, LanguageModelConfig
 from harken.tasks.attention_view import AttentionExample, next_token_example
+from harken.tasks.columns import TextColumns
 from harken.tasks.dummy_batches import DummySizes, random_text_batch, target_losses, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, Table, ranked_prediction, truncation_of
 from harken.tasks.seq2seq import Prompt, search_tokens
@@ -90,7 +91,7 @@ class LanguageModelData:
     dev: Files | float = 0.1  # file to evaluate on, or a share of `train` that is held out
     test: Files | None = None  # file that is not used in training
     documents: Documents = "file"  # "file" for one text, "lines" for one document per line
-    text_column: str = "text"  # column of .parquet files, or key of .jsonl lines
+    columns: TextColumns = TextColumns()  # columns of tables
     # characters of training text that the tokenizer is fitted on, spread evenly
     tokenizer_sample: int = bounded(2**26, at_least=1, at_most=2**40)
 
@@ -100,7 +101,7 @@ class LanguageModelData:
     def corpus(self, files: Files) -> TextCorpus:
         """Return the texts of these files."""
         found = find_files(files)
-        return TextCorpus(files=found, documents=self.documents, column=self.text_column)
+        return TextCorpus(files=found, documents=self.documents, column=self.columns.text)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -54,6 +54,7 @@ from harken.models.encoders import TextEncoderConfig
 from harken.models.piece_tagger import PieceTagger, PieceTaggerConfig
 from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
 from harken.tasks.attention_view import AttentionExample, self_attention_view
+from harken.tasks.columns import TagColumns
 from harken.tasks.dummy_batches import DummySizes, random_tokens, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, truncation_of
 from harken.tasks.tag_decoding import TagDecodingConfig, TaggedSentence, decode_tags
@@ -92,6 +93,7 @@ class TagData(SplitPaths):
     """Tagged words. If `dev` is a share of `train`, equal sentences stay in the same split."""
 
     column: Literal["upos", "xpos"] = "upos"  # column with the tags, in CoNLL-U files
+    columns: TagColumns = TagColumns()  # keys of JSON lines, or columns of Parquet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,10 +140,10 @@ class TagRecipe:
     decode: TagDecodingConfig = TagDecodingConfig()  # choice of tags
 
 
-def check_sentences(files: Sequence[Path]) -> list[str]:
+def check_sentences(recipe: TagRecipe, files: Sequence[Path]) -> list[str]:
     """Reject a file without blank lines, which would be read as one sentence."""
     for file in files:
-        sentences = read_conllu(file)
+        sentences = TagTask().read_file(recipe, file)
         words = len(sentences[0].words)
         if len(sentences) == 1 and words > MAX_SENTENCE:
             raise UserError(
@@ -275,7 +277,7 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
     )
 
     def read_file(self, recipe: TagRecipe, path: Path) -> list[Sentence]:
-        return read_conllu(path, column=recipe.data.column)
+        return read_conllu(path, recipe.data.column, recipe.data.columns.of("train"))
 
     def read_splits(self, recipe: TagRecipe) -> Splits[Sentence]:
         read, key = partial(self.read_file, recipe), lambda sentence: "\t".join(sentence.words)

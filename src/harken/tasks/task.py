@@ -143,7 +143,8 @@ class Layout(Generic[R, E]):
     stage: str | None = None  # key of the stage whose `evaluate_every` is computed
     count: Callable[[Sequence[E]], int] = len  # number of `examples` in a split
     folders: bool = False  # whether a folder can take the place of a file
-    check: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # raises, or returns notes
+    # raises, or returns notes
+    check: Callable[[R, Sequence[Path]], Sequence[str]] = lambda recipe, files: ()
     overrides: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # of recipe keys
     # overrides that depend on the data
     suggest: Callable[[R, Splits[E]], Mapping[str, object]] = lambda recipe, splits: {}
@@ -212,8 +213,10 @@ class Task(ABC, Generic[R, E, V, M]):
     vocabulary_type: type[V]
     predictor_type: type[Predictor[R, E, V, M]]
     layout: Layout[R, E]
-    # the table [encode] of a recipe that starts from a Hugging Face folder
-    pretrained_encoding: ClassVar[Mapping[str, object]] = MappingProxyType({"kind": "pretrained"})
+    # keys of a recipe that starts from a Hugging Face folder, besides [model]
+    pretrained_keys: ClassVar[Mapping[str, object]] = MappingProxyType(
+        {"encode": {"kind": "pretrained"}}
+    )
 
     def inputs(self, recipe: R) -> InputForm:
         """Return what the inputs of `predict` are."""

@@ -39,6 +39,7 @@ from harken.inspection.refs import is_encoder_attention
 from harken.measure.bleu import bleu
 from harken.models.seq2seq import MAX_SOURCE, EncoderDecoder, EncoderDecoderConfig
 from harken.tasks.attention_view import AttentionExample, output_title, self_attention_view
+from harken.tasks.columns import PairColumns
 from harken.tasks.dummy_batches import DummySizes, random_seq2seq_batch, random_tokens, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, beam_prediction, truncation_of
 from harken.tasks.seq2seq import (
@@ -97,8 +98,7 @@ class TranslateData:
     train: ParallelFiles | Files  # training files: two texts, or a file, list or glob
     dev: ParallelFiles | Files | float = 0.02  # validation files, or a share to hold out
     test: ParallelFiles | Files | None = None  # files that are not used in training
-    source_column: str = "source"  # column of .parquet files, or key of .jsonl lines
-    target_column: str = "target"  # the same for the translations
+    columns: PairColumns = PairColumns()  # columns of tables
     # characters of training pairs that the tokenizer is fitted on, spread evenly
     tokenizer_sample: int = bounded(2**26, at_least=1, at_most=2**40)
     target_language: str = "en"  # language of the Moses tokenizer, which BLEU uses
@@ -108,7 +108,7 @@ class TranslateData:
 
     def corpus(self, files: ParallelFiles | Files) -> PairCorpus:
         """Return the pairs of these files."""
-        return find_pairs(files, (self.source_column, self.target_column))
+        return find_pairs(files, (self.columns.source, self.columns.target))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,10 +158,11 @@ def suggest_vocab_size(recipe: TranslateRecipe, splits: Splits[Pair]) -> dict[st
     return {"encode.vocab_size": min(recipe.encode.vocab_size, size)}
 
 
-def check_translations(files: Sequence[Path]) -> list[str]:
+def check_translations(recipe: TranslateRecipe, files: Sequence[Path]) -> list[str]:
     """Reject labels in place of translations; note if most targets are too short for BLEU."""
     path = files[min(1, len(files) - 1)]
-    pairs = find_pairs(path if len(files) == 1 else ParallelFiles(source=files[0], target=path))
+    side = ParallelFiles(source=files[0], target=path)
+    pairs = recipe.data.corpus(path if len(files) == 1 else side)
     targets = [pair.target.strip() for pair in islice(pairs.pairs(), MAX_CHECKED)]
     distinct = Counter(targets)
     if len(targets) >= 20 and len(distinct) <= len(targets) // 10:

@@ -31,19 +31,31 @@ examples:
 def new_options(parser: Parser) -> None:
     """Check your files and write a recipe for them."""
     add = parser.add_argument
-    tasks = "answer, tag, fill, lm, translate, transcribe or caption"
+    tasks = "answer, classify, tag, fill, lm, translate, transcribe or caption"
     add("task", metavar="TASK", help=f"Task: {tasks}")
     add("files", nargs="*", default=[], type=Path, metavar="FILE", help="Data files")
     path = Path("recipe.toml")
     add("--out", type=Path, default=path, metavar="RECIPE.toml", help="Recipe to write")
     add("--dev", type=fraction, metavar="SHARE", help="Share of the examples held out for dev")
+    text = "Column of a table, such as data.columns.text=review (repeatable)"
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="data.columns.FIELD=NAME",
+        dest="sets",
+        help=text,
+    )
     parser.epilog = """Without files, the command prints which files the task needs. Paths in the
-recipe are relative to it.
+recipe are relative to it. The columns of CSV, TSV, JSON lines and Parquet are guessed by their
+names and contents, and printed with five rows; --set names them.
 
 examples:
   harken new answer texts.txt questions.tsv
+  harken new classify reviews.csv --set data.columns.label=stars
   harken new tag train.conllu dev.conllu --out recipes/mine.toml
   harken new translate train.en train.de --dev 0.05
+  harken new fill reviews.csv --set data.columns.text=review
   harken new transcribe train.jsonl
 """
 
