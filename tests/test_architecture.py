@@ -18,6 +18,7 @@ LETTERS = re.findall(r"^\| `(\w)` \|", (DOCS / "architecture.md").read_text("utf
 ORDER = [
     "version",
     "errors",
+    "notebook",
     "files",
     "strict_json",
     "inputs",
@@ -41,6 +42,7 @@ ORDER = [
     "run",
     "start",
     "provenance",
+    "python_examples",
     "foreign",
     "cost",
     "claims",

@@ -126,6 +126,16 @@ def test_rank_0_alone_reports_an_error(
 
 
 @pytest.mark.slow
+def test_rank_0_alone_writes_event_files(nodes: Path) -> None:
+    pytest.importorskip("tensorboard")
+    sets = ["--set", TWO, "--set", 'training.track=["tensorboard"]', "--set", "training.steps=2"]
+    done = torchrun("train", "lm.toml", "--run", "run", *sets, cwd=nodes)
+    assert done.returncode == 0, done.stderr
+    files = (nodes / "run" / "tensorboard").rglob("events.*")
+    assert sorted(path.parent.name for path in files) == ["dev", "train"]
+
+
+@pytest.mark.slow
 def test_a_port_in_use_is_reported(nodes: Path) -> None:
     """Without torchrun, which opens the port itself and otherwise reports EADDRINUSE."""
     with socket.socket() as taken:

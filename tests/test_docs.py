@@ -56,6 +56,8 @@ def write_inputs(folder: Path, people: PeopleFiles) -> None:
     shutil.copy(people.train, folder / "questions.tsv")
     questions = [line.split("\t")[0] for line in people.test.read_text().splitlines()]
     (folder / "more-questions.txt").write_text("\n".join(questions[:4]))
+    reviews = (f'{number % 2},"good, {number} times"\n' for number in range(30))
+    (folder / "reviews.csv").write_text("stars,review\n" + "".join(reviews))
     (folder / "blanks.txt").write_text("the ___ walks .\n")
     (folder / "prompts.txt").write_text("the old duck\n")
     shutil.copytree(ROOT / "recipes", folder / "recipes")

@@ -35,11 +35,14 @@ from harken.training.loop import StageConfig
 DOCS = Path(__file__).parent.parent / "docs"
 INTRO = """# Recipe reference
 
-A recipe is a TOML file with the keys below; `harken new` writes a short one. A key that is not
-marked as required may be left out. Keys of a table that a recipe leaves out have the values of the
-table's default, such as `{ kind = "lstm", layers = 2 }`, or the defaults of the kind if the recipe
-sets another `kind`. `--set model.width=64` overrides a key of the file. These pages are generated
-from the source by `python tools/reference.py`.
+A recipe is a TOML file with `task = "NAME"` and the keys below; `harken new` writes a short one. A
+key that is not marked as required may be left out. The default of a table, such as
+`{ kind = "lstm", layers = 2 }`, takes precedence over the defaults in the rows of that table. If
+the recipe sets another `kind`, the defaults of that kind apply. `--set model.width=64` overrides a
+key of the file. A table that occurs at several paths has a heading with its last name: [score] is,
+for example, `[model.attention.score]`.
+
+These pages are generated from the source by `python tools/reference.py`.
 
 """
 HEADER = "| key | default | values | meaning |\n| --- | --- | --- | --- |"
@@ -153,6 +156,8 @@ class Reference:
                 parts.append(form.format(" or ".join(names) + format_bounds(spec.bounds)))
             if links := [self.link(kind) for kind in config_types(types)]:
                 parts.append(form.format(", ".join(links)))
+        if items := [f"`{toml_literal(choice)}`" for choice in choices(item_types(spec.types))]:
+            parts.append(f"array of {', '.join(items)}")
         return ", ".join(parts)
 
     def section(self, kind: type) -> str:

@@ -4,10 +4,12 @@ The architecture is that of Marian: post-norm, ReLU, sinusoids, biases, one embe
 weights are random and the end token has a probability of almost 0, so that no search ends early.
 """
 
+import atexit
 import json
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +19,7 @@ from torch import nn
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import Seq2SeqStepper
 from harken.encode.vocabulary import END, VocabularySizes
+from harken.layers.onednn import packed_linears
 from peer_systems.steps import read_recipe
 
 FIRST = 4  # of the tokens in sources
@@ -88,6 +91,10 @@ def harken(*, beam: int, batch: int, **numbers: int) -> Callable[[], float]:
     forbid_end(model)
     stepper, search = Seq2SeqStepper(model, END), SearchConfig(beam=beam)
     source, present = padded(random_sources(batch, sizes.entries), 0)
+    # As in `Run.predict`; like CTranslate2, pack the weights once, before the first search.
+    packed = ExitStack()
+    packed.enter_context(packed_linears(model))
+    atexit.register(packed.close)
 
     def run() -> float:
         outputs = generate(stepper, source, present, search=search, end=END, max_tokens=sizes.steps)

@@ -36,6 +36,7 @@ from harken.files import (
 )
 from harken.layers.depth import freeze_layers
 from harken.provenance import PROVENANCE, check_data, check_recipe, provenance, recorded_threads
+from harken.python_examples import EXAMPLES, Examples, name_examples, write_examples
 from harken.recipe import Recipe, task_of
 from harken.report.markup import visible_text
 from harken.report.model_card import model_card
@@ -48,6 +49,7 @@ from harken.run import (
     MODEL,
     RECIPE,
     REPORT,
+    TENSORBOARD,
     TOKENIZER,
     TOKENS,
     Run,
@@ -83,6 +85,7 @@ from harken.training.progress import training_progress
 from harken.training.runtime import check_precision, choose_device, configure_process
 from harken.training.sharding import build_sharded, uses_sharding
 from harken.training.signals import Interrupted, StopSignals, run_interruptibly, stop_signals
+from harken.training.tracking import require_trackers, tensorboard_events
 from harken.version import __version__
 
 Listener = Callable[[Event], None]
@@ -93,6 +96,7 @@ def train(
     recipe: Recipe,
     folder: str | PathLike[str],
     *,
+    examples: Examples | None = None,
     resume: bool = False,
     listener: Listener | None = None,
     progress: bool | None = None,
@@ -102,6 +106,8 @@ def train(
     Arguments:
         recipe: as `harken.load_recipe` returns it.
         folder: the run folder to write.
+        examples: mappings for `train` and, if given, `dev`, `test` and `pretrain`, in place of
+            the files of the recipe. They are written to the folder `examples` of the run.
         resume: continue the interrupted run in this folder, or load it if it is finished.
         listener: called with every event of training.
         progress: show one line on stderr; None shows it if stderr is a terminal or a notebook.
@@ -109,6 +115,8 @@ def train(
         run = harken.train(harken.load_recipe("recipe.toml"), "runs/mine")
     """
     folder, resume = Path(folder), resume or is_elastic()
+    if examples is not None:
+        recipe = name_examples(recipe, folder, examples)
     main = world().is_main
     listeners = [] if listener is None or not main else [listener]
     with ExitStack() as stack:
@@ -117,7 +125,11 @@ def train(
         listeners.append(stack.enter_context(training_progress(title, progress and main)))
         stack.enter_context(encoding_progress(title, progress if main else False))
         check_processes(recipe)
+        on_main(lambda: require_trackers(recipe.training.track))
+        if main and "tensorboard" in recipe.training.track:
+            listeners.append(stack.enter_context(tensorboard_events(folder / TENSORBOARD)))
         on_main(lambda: check_run_folder(recipe, folder, resume=resume))
+        on_main(lambda: stack.enter_context(write_examples(recipe, folder, examples or {})))
         recorded = recorded_threads(folder) if (folder / RECIPE).exists() else 0
         set_threads(recipe.training.runtime.threads or recorded)
         device, splits = agree(lambda: read_data(recipe, folder))
@@ -173,7 +185,8 @@ def check_run_folder(recipe: Recipe, folder: Path, *, resume: bool) -> None:
     if not (folder / RECIPE).exists():
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         # A process killed before recipe.toml was complete leaves only these.
-        if {name for name in names if not name.endswith(".unfinished")} - {LOCK, PROVENANCE}:
+        started = {LOCK, PROVENANCE, EXAMPLES}
+        if {name for name in names if not name.endswith(".unfinished")} - started:
             raise UserError(
                 f"{folder}: the folder holds files that are not a run (expected a new or empty "
                 "folder)",

@@ -127,7 +127,7 @@ def _data_files(value: Any, key: str) -> Iterator[tuple[str, Path]]:
             yield from _data_files(entry, f"{key}[{index}]")
     elif isinstance(value, str) and is_glob(path := Path(value)):
         yield from ((f"{key} ({match})", match) for match in matching_files(path))
-    elif isinstance(value, str) and is_file(path):
+    elif isinstance(value, str) and path.is_absolute() and is_file(path):
         yield key, path
         for suffix in (".npz", ".npy"):
             if is_file(path.with_suffix(suffix)) and path.suffix != suffix:

@@ -17,6 +17,7 @@ from harken.models.huggingface import read_folder_config
 from harken.models.huggingface_files import CONFIG
 from harken.tasks.task import Task
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 RECIPE = "recipe.toml"  # name of the effective recipe in a run folder
 FREE_KEYS = ("start_from", "freeze", "init_heads")  # not part of an architecture
@@ -29,6 +30,8 @@ class TrainingTable(Protocol):
 
     @property
     def runtime(self) -> RuntimeConfig: ...
+    @property
+    def track(self) -> tuple[Tracker, ...]: ...
 
 
 class Recipe(Protocol):

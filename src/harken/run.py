@@ -8,6 +8,7 @@ README.md           model card                      report.html      report
 checkpoints/        to resume from                  tokens/          encoded training data
 start.json          origin of each tensor, if the run started from other weights
 provenance.json     recipe, data digests and versions at the start of the run
+tensorboard/        event files, if training.track = ["tensorboard"]
 """
 
 import math
@@ -30,6 +31,7 @@ from harken.errors import Failure, UserError
 from harken.inputs import exists, is_file, is_folder, open_input, read_json, short_path
 from harken.measure.interval import Estimate, Unit
 from harken.measure.scored_answers import ScoredAnswers, exact_matches
+from harken.notebook import NotebookOutput
 from harken.recipe import RECIPE as RECIPE
 from harken.recipe import AnyTask, Recipe, load_effective_recipe, task_of
 from harken.strict_json import JSON_ERRORS, is_finite, parse_json, text_of
@@ -42,7 +44,7 @@ from harken.training.runtime import Device, choose_device, configure_process
 
 TOKENIZER, MODEL = "tokenizer.json", "model.safetensors"
 METRICS, LOG, CARD, REPORT = "metrics.json", "log.jsonl", "README.md", "report.html"
-CHECKPOINTS, TOKENS = "checkpoints", "tokens"
+CHECKPOINTS, TOKENS, TENSORBOARD = "checkpoints", "tokens", "tensorboard"
 MAX_LINE = 2**20  # bytes of a line of the log
 MAX_METRICS = 2**20
 
@@ -50,7 +52,7 @@ StringsOrPaths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Run:
+class Run(NotebookOutput):
     """A trained model with its recipe and vocabulary."""
 
     folder: Path
@@ -128,7 +130,8 @@ class Run:
 
     def attention(self, text: str) -> AttentionExample | None:
         """Return the attention of an input; None if it has no tokens or the model no attention."""
-        return self.predictor.attention(text)
+        example = self.predictor.attention(text)
+        return None if example is None else replace(example, model=self.model)
 
     def inputs(self, count: int) -> list[str]:
         """Return the first `count` inputs of the dev split that are not empty."""

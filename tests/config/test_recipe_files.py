@@ -48,7 +48,7 @@ def test_size_limit(tmp_path: Path) -> None:
     path.write_text(comment + "x" * (MAX_BYTES - len(comment)))
     assert load_config(Tag, path).data.train == tmp_path / "t.txt"
     path.write_text("#" * (MAX_BYTES + 1))
-    assert "(expected a TOML file of at most 65,536)" in file_error(path)
+    assert "(expected a TOML file of at most 65,536 bytes)" in file_error(path)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,11 @@ SPREADSHEETS = {
         'review,stars\ngood,5\n"bad,1\nbad,1\n',
         (":3: the row cannot be read", "double the quotes"),
     ),
+    "old Mac line ends": (
+        "a.csv",
+        "review,stars\rgood,5\r",
+        (":1: the row cannot be read (new-line character seen in unquoted field;", "line breaks"),
+    ),
     "a byte order mark": ("a.csv", "\ufeffreview,stars\ngood,5\n", [(2, "good", "5")]),
     "Latin-1": (
         "a.csv",
@@ -116,7 +121,7 @@ def test_headers_of_tsv(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem", "fix"),
     [
-        ("a duck", "expected text<TAB>label, got no tab in 'a duck'", "formats.md#tables"),
+        ("a duck", "expected text<TAB>label, got no tab in 'a duck'", "tables.md#formats"),
         ("a duck    eine Ente", "got no tab", "replace the run of spaces by one tab"),
         ("Go.\tGeh.\tCC-BY 2.0", "got 3 columns", "`cut -f1,2`"),
         ("a\tA\t", "got 3 columns", "`cut -f1,2`"),
@@ -183,6 +188,8 @@ def test_json_lines_and_parquet_agree(tmp_path: Path) -> None:
     assert read(tmp_path / "c.parquet") == [(1, "a", "1.0")]
     kept = list(read_table(tmp_path / "c.parquet", REVIEW, keep_empty=True))
     assert kept[1] == Row(2, {"text": "", "label": ""})
+    path = write_bytes(tmp_path, b'{"review": "a", "stars": null}', "d.jsonl")
+    assert "d.jsonl:1: empty value in column 'stars'" in error_of(read, path).message
     path = write_bytes(tmp_path, b'{"review": "a", "star": 1}', "d.jsonl")
     error = error_of(read, path)
     assert f"{path}:1 has no column 'stars' (expected one of review, star)" in error.message

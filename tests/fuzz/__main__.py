@@ -70,6 +70,7 @@ def runners(folder: Path, kinds: list[str]) -> dict[str, Runner]:
     found["npz"] = run_array
     found["conllu"] = lambda rng: tables.run_conllu(data, rng)
     found["tsv"] = lambda rng: tables.run_tsv(data, rng)
+    found["table"] = lambda rng: tables.run_table(data, rng)
     found["jsonl"] = lambda rng: tables.run_jsonl(data, rng)
     found["recipe"] = lambda rng: tables.run_recipe(data, rng)
     found["tokenizer"] = lambda rng: tokenizer_files.run_tokenizer(folder / "tokenizer.json", rng)
@@ -84,7 +85,7 @@ def runners(folder: Path, kinds: list[str]) -> dict[str, Runner]:
 
 KINDS = (
     *(*media.SOUNDS, *media.IMAGES, "npz"),
-    *("conllu", "tsv", "jsonl", "recipe", "tokenizer", "huggingface", "run"),
+    *("conllu", "tsv", "table", "jsonl", "recipe", "tokenizer", "huggingface", "run"),
 )
 
 

@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,15 @@ from harken.config.schema import (
 )
 from harken.config.write import toml_literal
 from harken.formats.captions import read_captions
+from harken.formats.column_guess import guess_columns
 from harken.formats.conllu import read_conllu
 from harken.formats.corpus import TextCorpus
 from harken.formats.links import read_links
 from harken.formats.manifest import read_utterances
 from harken.formats.pairs import ParallelFiles, find_pairs
 from harken.formats.speech_folders import read_speech_folder
+from harken.formats.table import read_table
 from harken.formats.text import read_lines, read_whole
-from harken.formats.tsv import read_questions
 from harken.recipe import load_recipe, recipe_type, task_of
 from harken.training.memory import TRAINING, check_model_size
 from harken.training.optimizer import scale_learning_rates
@@ -49,6 +51,12 @@ CONLLU = """# text = They ducks.
 """
 TAGGED = "the\tO\nduck\tB-bird\n\t\nswims\tO\n"
 SPACED = "-DOCSTART- -X- O\n\nthe DT O\nduck NN B-bird\n\nswims VBZ O\n"
+ASKED = {"question": "question", "answer": "answer"}
+SHEET = (
+    'number{0}question{0}answer\n1{0}"where{0} is\nit?"{0}here\n2{0}who is she?{0}Ada\n'
+    '3{0}"what ""was""?"{0}an answer\n4{0}when?{0}5\n'
+)
+LISTS = {"words": ["They", "duck", "."], "tags": ["PRON", "VERB", "PUNCT"]}
 QUESTIONS = "where is it?\there\nwho is she?\tAda\nwhat?\tan answer\n" * 3
 MANIFEST_TSV = (
     "audio\ttext\tspeaker\tstart\tend\n0.wav\tgo on\tann\t0.0\t0.5\n1.wav\tstop\tbob\t\t\n"
@@ -241,15 +249,19 @@ def _toml(tree: dict[str, Any], prefix: str = "") -> str:
 
 
 def run_conllu(folder: Path, rng: random.Random) -> None:
-    good = rng.choice([CONLLU, TAGGED, SPACED])
-    path = _write(folder / "mutant.conllu", mutate_lines(good, rng), rng)
+    good = rng.choice([CONLLU, TAGGED, SPACED, LISTS])
+    if isinstance(good, str):
+        path = _write(folder / "mutant.conllu", mutate_lines(good, rng), rng)
+    else:
+        text = json_text(mutate_tree(good, rng), rng)
+        path = _write(folder / "mutant.jsonl", text.encode("utf-8", "surrogatepass"), rng)
     for sentence in read_conllu(path, rng.choice(["upos", "xpos"])):
         assert len(sentence.words) == len(sentence.tags) > 0
 
 
 def run_tsv(folder: Path, rng: random.Random) -> None:
     readers: list[tuple[Callable[[Path], object], str]] = [
-        (read_questions, QUESTIONS),
+        (lambda path: list(read_table(path, ASKED)), QUESTIONS),
         (lambda path: list(find_pairs(path).pairs()), QUESTIONS),
         (read_utterances, MANIFEST_TSV),
         (read_captions, CAPTIONS_TSV),
@@ -266,6 +278,26 @@ def run_tsv(folder: Path, rng: random.Random) -> None:
         read_links(_write(folder / "mutant.links", mutate_lines(links, rng), rng), pairs)
     else:
         _run_kaldi(folder / "kaldi", rng)
+
+
+def run_table(folder: Path, rng: random.Random) -> None:
+    """CSV, TSV with a header and Parquet; the columns are also guessed."""
+    suffix = rng.choice([".csv", ".tsv", ".parquet"] if find_spec("pyarrow") else [".csv", ".tsv"])
+    path = folder / f"mutant{suffix}"
+    if suffix == ".parquet":
+        import pyarrow
+        from pyarrow import parquet
+
+        rows = [{"question": f"who is {n}?", "answer": str(n), "n": n} for n in range(20)]
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        path.write_bytes(mutate_bytes(path.read_bytes(), rng))
+    else:
+        delimiter = rng.choice(",;\t") if suffix == ".csv" else "\t"
+        _write(path, mutate_lines(SHEET.format(delimiter), rng), rng)
+    if rng.random() < 0.3:
+        guess_columns(path, [*ASKED], {})
+    for row in read_table(path, ASKED, keep_empty=rng.random() < 0.5):
+        assert row.texts.keys() == ASKED.keys()
 
 
 def _run_kaldi(folder: Path, rng: random.Random) -> None:

@@ -19,7 +19,7 @@ from fuzz.media import IMAGES, SOUNDS
 COUNT = int(os.environ.get("HARKEN_FUZZ", "500"))
 WORKERS = {
     "media": (*SOUNDS, *IMAGES, "npz"),
-    "tables": ("conllu", "tsv", "jsonl", "recipe"),
+    "tables": ("conllu", "tsv", "table", "jsonl", "recipe"),
     "models": ("tokenizer", "huggingface"),
     "runs": ("run",),
 }

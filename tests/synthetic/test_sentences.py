@@ -10,7 +10,7 @@ from harken.formats.conllu import read_conllu
 from harken.formats.examples import Pair, Sentence
 from harken.formats.pairs import ParallelFiles, find_pairs
 from harken.synthetic import sentences as grammar
-from harken.synthetic.lexicon import _ROOT, _STEM, MAX_STEMS, Lexicon, lexicon
+from harken.synthetic.lexicon import _STEM, _TARGET_STEM, MAX_STEMS, Lexicon, lexicon
 from harken.synthetic.sentences import (
     Phrase,
     SentencesConfig,
@@ -44,7 +44,7 @@ def test_no_two_stems_or_roots_are_alike() -> None:
     known = lexicon(5, MAX_STEMS)
     for words in (known.nouns, known.verbs, known.adjectives):
         assert len({word.stem for word in words}) == len(words)
-    roots = [word.root for words in known[:3] for word in words]
+    roots = [word.target_stem for words in known[:3] for word in words]
     assert len(set(roots)) == len(roots)
     forms = defaultdict(set)
     for tag, words, endings in (
@@ -64,7 +64,7 @@ def test_no_two_stems_or_roots_are_alike() -> None:
 
 
 def test_there_are_enough_spellings_and_none_twice() -> None:
-    for syllables, count in ((_STEM, MAX_STEMS), (_ROOT, 2 * MAX_STEMS + 100)):
+    for syllables, count in ((_STEM, MAX_STEMS), (_TARGET_STEM, 2 * MAX_STEMS + 100)):
         spellings = [
             "".join(parts) for parts in product(*(options.split() for options in syllables))
         ]
@@ -84,7 +84,7 @@ def test_the_other_language_has_no_word_twice() -> None:
     ]
     assert Counter(own).most_common(1)[0][1] == 1
     assert max(map(len, own)) < 7
-    nouns = [noun.root + noun.vowel for noun in lexicon(0, 400).nouns]
+    nouns = [noun.target_stem + noun.vowel for noun in lexicon(0, 400).nouns]
     assert not set(nouns) & set(own)
 
 
@@ -233,10 +233,10 @@ def oracle(phrase: Phrase, config: SentencesConfig) -> Counter[str]:
     """Count the roots of a word-for-word dictionary, without order and endings."""
     known = lexicon(config.seed, config.words)
     by_tag = {
-        "NOUN": {word.stem: word.root for word in known.nouns},
-        "VERB": {word.stem: word.root for word in known.verbs},
-        "ADJ": {word.stem: word.root for word in known.adjectives},
-        "ADV": {f"{word.stem}ly": word.root for word in known.adjectives},
+        "NOUN": {word.stem: word.target_stem for word in known.nouns},
+        "VERB": {word.stem: word.target_stem for word in known.verbs},
+        "ADJ": {word.stem: word.target_stem for word in known.adjectives},
+        "ADV": {f"{word.stem}ly": word.target_stem for word in known.adjectives},
     }
     roots: Counter[str] = Counter()
     for word, tag in zip(phrase.words, phrase.tags, strict=True):
@@ -262,8 +262,8 @@ def test_every_word_is_translated_once() -> None:
 def test_articles_and_adjectives_agree_and_stand_around_their_noun() -> None:
     config = SentencesConfig()
     known = lexicon(config.seed, config.words)
-    nouns = {noun.root: noun.vowel for noun in known.nouns}
-    adjectives = {adjective.root for adjective in known.adjectives}
+    nouns = {noun.target_stem: noun.vowel for noun in known.nouns}
+    adjectives = {adjective.target_stem for adjective in known.adjectives}
     agreeing = 0
     for phrase in drawn(config, 300):
         for article, noun, modifier in zip(
@@ -280,7 +280,7 @@ def test_articles_and_adjectives_agree_and_stand_around_their_noun() -> None:
 def test_verbs_come_last_and_order_does_change() -> None:
     config = SentencesConfig()
     known = lexicon(config.seed, config.words)
-    verbs = {verb.root for verb in known.verbs}
+    verbs = {verb.target_stem for verb in known.verbs}
     other_verbs = re.compile(r"(lok|rov|tum|das)e(mo)?|esta")
     moved = 0
     for phrase in drawn(config, 300):

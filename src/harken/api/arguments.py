@@ -12,7 +12,10 @@ C = TypeVar("C")
 
 
 def build_config(kind: type[C], table: Mapping[str, Any], where: str) -> C:
-    """Build a config from arguments, with the checks and messages of recipes."""
+    """Build a config from arguments, with the checks of recipes.
+
+    Messages use the names and the syntax of recipes, such as [attention.score].
+    """
     text = "\n".join(f"{key} = {toml_literal(value)}" for key, value in table.items())
     try:
         checked: C = config.loads(kind, text, name=where, base=Path())
@@ -20,7 +23,7 @@ def build_config(kind: type[C], table: Mapping[str, Any], where: str) -> C:
     except UserError as error:
         location, _, message = error.message.partition(": ")  # location is where:line
         problem = f"{location.rpartition(':')[0]}: {message}"
-        raise UserError(problem, fix=error.fix.replace("recipe", "arguments")) from None
+        raise UserError(problem, fix=error.fix.replace("the recipe", "the arguments")) from None
 
 
 def check_integers(where: str, **numbers: tuple[object, int]) -> None:

@@ -13,7 +13,7 @@ from harken.decode.stepper import extract_logits
 from harken.errors import UserError
 from harken.inspection.ablation import ModelPart, ablated
 from harken.inspection.activations import check_module, first_tensor, layer_names
-from harken.inspection.heads import HeadInput, HeadSummary, analyze_heads
+from harken.inspection.heads import HeadInput, HeadTable, analyze_heads
 from harken.inspection.patching import PatchingResult, next_token_metric, patch_parts
 from harken.inspection.record import has_multihead, record
 from harken.inspection.refs import AttentionRef, FeedForwardRef, HeadRef, LayerRef
@@ -70,7 +70,7 @@ def ablate(model: nn.Module, name: str, head: int | None = None) -> Iterator[Non
         yield
 
 
-def heads(model: nn.Module, inputs: Any) -> list[HeadSummary]:
+def heads(model: nn.Module, inputs: Any) -> HeadTable:
     """Summarize what every head attends to on inputs, and which offsets its parameters prefer.
 
     Arguments:
@@ -79,10 +79,11 @@ def heads(model: nn.Module, inputs: Any) -> list[HeadSummary]:
             arguments, such as the output of a Hugging Face tokenizer with `attention_mask`; or a
             list of these.
 
-    Returns a `HeadSummary` per head, in the order of the model. `offset` is the distance back that
-    receives the most weight; `previous_token`, `itself`, `next_token` and `first` are mean weights
-    on these tokens; `entropy` is in nats. Values computed from the parameters (`weights_offset`,
-    `copying`, …) exist only for Harken models and are None otherwise.
+    Returns a list with a `HeadSummary` per head, in the order of the model, which a notebook shows
+    as a table. `offset` is the distance back that receives the most weight; `previous_token`,
+    `itself`, `next_token` and `first` are mean weights on these tokens; `entropy` is in nats.
+    Values computed from the parameters (`weights_offset`, `copying`, …) exist only for Harken
+    models and are None otherwise.
 
         for head in harken.heads(model, tokens):
             print(head.layer, head.head, head.offset, head.previous_token, head.entropy)
@@ -93,7 +94,7 @@ def heads(model: nn.Module, inputs: Any) -> list[HeadSummary]:
     if not batches or not all(isinstance(batch, Tensor | Mapping) for batch in batches):
         problem = f"inputs: expected a tensor, keyword arguments or a list of these, got {inputs!r}"
         raise UserError(problem, fix="pass for example a tensor of tokens")
-    return list(analyze_heads(model, [_head_input(model, batch) for batch in batches]).heads)
+    return HeadTable(analyze_heads(model, [_head_input(model, batch) for batch in batches]).heads)
 
 
 def patch(

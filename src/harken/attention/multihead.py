@@ -42,8 +42,10 @@ class MultiHeadConfig:
 
     heads: int = bounded(4, at_least=1)  # number of heads k
     kv_heads: int | None = bounded(None, at_least=1)  # heads of keys and values; default: `heads`
-    head_width: int | None = bounded(None, at_least=1)  # value width I per head; default: J / k
-    key_width: int | None = bounded(None, at_least=1)  # key width U per head; default: J / k
+    head_width: int | None = bounded(None, at_least=1)  # width I of a head's values; default: J / k
+    key_width: int | None = bounded(
+        None, at_least=1
+    )  # width U of its queries and keys; default: J / k
     score: ScoreConfig = ScaledConfig()  # score of a query and a key
     bias: bool = False  # whether the projections have a bias
     v_proj: bool = True  # project the values; otherwise every head averages the tokens themselves

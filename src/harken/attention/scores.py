@@ -189,7 +189,7 @@ class AdditiveConfig(ScoreTraits):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MergedConfig(ScoreTraits):
-    """x_i . W~ x_t for the tokens of query i and key t, with J^2 weights per head, not 2 U J."""
+    """Bilinear attention (Luong's "general" score): x_i . W~ x_t, with J^2 weights per head."""
 
     kind: Literal["merged"] = "merged"
     keys_are_tokens: ClassVar[bool] = True

@@ -34,14 +34,14 @@ def write_shards(
     """
     if exists(folder / HEADER):
         return
-    number_type = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
+    dtype = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
     with convert_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        documents, total = _cut_incomplete(folder, number_type.itemsize)
+        documents, total = _cut_incomplete(folder, dtype.itemsize)
         for batch in batches(documents):
-            total = _append(folder / "tokens.bin", batch, number_type, total, synced=True)
+            total = _append(folder / "tokens.bin", batch, dtype, total, synced=True)
             documents += len(batch)
-        write_text(folder / HEADER, _header(documents, {"type": number_type.name}))
+        write_text(folder / HEADER, _header(documents, {"type": dtype.name}))
 
 
 def write_frames(
@@ -61,11 +61,11 @@ def write_frames(
 
 
 def _append(
-    path: Path, documents: Sequence[np.ndarray], number_type: Any, total: int, synced: bool = False
+    path: Path, documents: Sequence[np.ndarray], dtype: Any, total: int, synced: bool = False
 ) -> int:
     """Append rows, then their ends, and return the new number of rows."""
     ends = total + np.cumsum([len(document) for document in documents], dtype=np.int64)
-    rows = np.concatenate([document.astype(number_type) for document in documents])
+    rows = np.concatenate([document.astype(dtype) for document in documents])
     # An end must not be on the disk before its rows.
     for file_path, numbers in ((path, rows), (path.with_name(ENDS), ends)):
         with file_path.open("ab") as file:
@@ -83,7 +83,7 @@ def _cut_incomplete(folder: Path, bytes_per_token: int) -> tuple[int, int]:
     stored = file_size(tokens) // bytes_per_token
     with ends_path.open("r+b") as file:
         file.truncate(file_size(ends_path) // 8 * 8)
-    ends = map_numbers(ends_path, np.dtype(np.int64))
+    ends = map_array(ends_path, np.dtype(np.int64))
     documents = int(np.searchsorted(ends, stored, side="right"))
     total = int(ends[documents - 1]) if documents else 0
     del ends  # Windows cannot truncate a file that is mapped
@@ -106,8 +106,8 @@ class Shards:
                 folder / HEADER, "the header of shards", max_bytes=MAX_HEADER
             )
             count, width = self.header["documents"], self.header.get("features", 1)
-            self.numbers = map_numbers(folder / f"{kind}s.bin", np.dtype(self.header["type"]))
-            self._ends = map_numbers(folder / ENDS, np.dtype(np.int64))
+            self.numbers = map_array(folder / f"{kind}s.bin", np.dtype(self.header["type"]))
+            self._ends = map_array(folder / ENDS, np.dtype(np.int64))
             # A truncated file can still be mapped.
             if len(self._ends) != count:
                 raise ValueError(f"{ENDS} does not have {count} documents")
@@ -165,8 +165,8 @@ class FrameShards(Shards):
         return torch.from_numpy(frames), torch.from_numpy(np.arange(longest) < lengths[:, None])
 
 
-def map_numbers(path: Path, number_type: np.dtype) -> np.ndarray:
+def map_array(path: Path, dtype: np.dtype) -> np.ndarray:
     """Map the numbers of a file into memory."""
     if file_size(path, "numbers of a shard") == 0:  # an empty file cannot be mapped
-        return np.zeros(0, dtype=number_type)
-    return np.memmap(path, dtype=number_type, mode="r")
+        return np.zeros(0, dtype=dtype)
+    return np.memmap(path, dtype=dtype, mode="r")

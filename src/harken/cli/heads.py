@@ -1,8 +1,6 @@
 """`harken heads`: print a table of all heads, and draw them with --out."""
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import islice
 
 from harken.cli.inspected import load_for_inspection
@@ -11,24 +9,9 @@ from harken.errors import UserError
 from harken.files import check_writable
 from harken.foreign import is_huggingface
 from harken.formats.text import read_lines
-from harken.inspection.heads import HeadInput, HeadSummary, analyze_heads
+from harken.inspection.heads import HeadInput, analyze_heads
 from harken.report.head_sheet import head_sheet
-
-COLUMNS = {
-    "offset\nweights": "weights_offset",
-    "band": "weights_band",
-    "position": "position",
-    "content": "content",
-    "copies": "copying",
-    "offset\nmeasured": "offset",
-    "weight": "share",
-    "before": "previous_token",
-    "itself": "itself",
-    "after": "next_token",
-    "first": "first",
-    "entropy": "entropy",
-    "induction": "induction",
-}
+from harken.report.head_table import head_rows
 
 
 def run(options: argparse.Namespace) -> None:
@@ -50,29 +33,10 @@ def run(options: argparse.Namespace) -> None:
     analysis = analyze_heads(inspected.model, inputs, length=options.length, seed=options.seed)
     record = {"inputs": analysis.inputs, "length": analysis.length, "notes": list(analysis.notes)}
     record["heads"] = [head.to_json() for head in analysis.heads]
-    print_json_or_table(options, record, *_table(analysis.heads))
+    print_json_or_table(options, record, *head_rows(analysis.heads))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         figure = head_sheet(analysis.heads, f"Heads of {options.folder.absolute().name}")
         for path in (options.out / "heads.svg", options.out / "heads.png"):
             figure.write(path)
             print_note(str(path))
-
-
-def _table(heads: Sequence[HeadSummary]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows, without columns in which every figure is 0 or missing."""
-    titles = [title for title in COLUMNS if any(getattr(head, COLUMNS[title]) for head in heads)]
-    rows = []
-    for head in heads:
-        values = asdict(head)
-        if head.prefers is False:  # the score does not depend on the offset
-            values |= {"weights_offset": "any", "weights_band": "all"}
-        label = head.label + ("~" if head.exact is False else "")  # explained in --help
-        rows.append([label, *(_cell(values[COLUMNS[title]]) for title in titles)])
-    return ["head", *titles], rows
-
-
-def _cell(value: float | str | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -42,7 +42,7 @@ EPILOG = """quickstart:
   harken train recipe.toml --run runs/mine        train and evaluate; after Ctrl-C, add --resume
   echo "Where was … born?" | harken predict runs/mine
 
-`harken demo` does all of this on generated data. `harken COMMAND --help` shows the options.
+`harken demo` trains and evaluates on generated data. `harken COMMAND --help` shows the options.
 """
 
 
@@ -83,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_note(f"harken: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        print_note("harken: interrupted; a saved run can be resumed")
+        resumable = "; continue with --resume" if options.command == "train" else ""
+        print_note(f"harken: interrupted{resumable}")
         return 130
     except BrokenPipeError:
         # The reader of stdout, such as `head`, has closed it: exit without a message.
@@ -124,7 +125,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _import_command(name: str) -> Any:
-    """Import a command, with PyTorch, without garbage collection.
+    """Import the module of a command without garbage collection.
 
     Imported objects stay alive, so the collector would scan them in vain. That takes a tenth of the
     time of `import torch`, and more than half of the time of the imports after it.

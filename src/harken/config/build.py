@@ -25,7 +25,10 @@ from harken.errors import UserError
 
 
 def build(types: Types, value: Any, path: KeyPath, default: Any = MISSING) -> Any:
-    """Convert a parsed value to one of the types; a table starts from `default`, if given."""
+    """Convert a parsed value to one of the types.
+
+    Keys that a table leaves out have their values in `default`, if it is of the same class.
+    """
     if isinstance(value, dict) and (union := config_types(types)):
         return _build_table(union, value, path, default)
     if isinstance(value, list) and (inner := item_types(types)):
@@ -45,8 +48,9 @@ def _build_table(union: tuple[type, ...], tree: dict[str, Any], path: KeyPath, d
     for key in tree:
         if key not in specs:
             raise _unknown_key(key, path, config_class, union)
-    # A key resets the keys that it excludes if they have a lower precedence.
-    precedence = {name: 2 if path.child(name).override else 1 for name in tree}  # 0 for defaults
+    # A key resets the keys that it excludes if those come from a source of lower precedence:
+    # default (0), recipe (1), `--set` (2).
+    precedence = {name: 2 if path.child(name).override else 1 for name in tree}
     excluded = {
         other
         for name in tree

@@ -57,7 +57,7 @@ def footprint(forward: Callable[[], Tensor]) -> Footprint:
 
 
 def allocated_bytes(work: Callable[[], object]) -> list[int]:
-    """Return the bytes allocated since the start of `work`, after each allocation and release."""
+    """Return the net bytes that `work` has allocated: 0, then after each (de)allocation."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs its start
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         work()

@@ -36,7 +36,7 @@ class SearchConfig:
     # sampling temperature; by default, beam search is used
     temperature: float | None = bounded(None, above=0.0, at_most=1e6, excludes=("beam",))
     top_k: int | None = bounded(None, at_least=1)  # sample among the k most probable tokens
-    # sample among the most probable tokens with this total probability
+    # sample among the fewest most probable tokens (after top_k) with this total probability
     top_p: float | None = bounded(None, above=0.0, at_most=1.0)
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # seed of sampling
 
@@ -61,8 +61,9 @@ def generate(
     """Return up to `nbest` hypotheses of each row, the best first, of up to `max_tokens` tokens.
 
     Greedy search finds one hypothesis. For a larger `nbest`, beam search of this width replaces it.
-    A sample depends only on the seed of `search`, its prompt and its key, by default the index of
-    its row.
+    The random numbers of a sample depend only on the seed of `search`, the key of its row (by
+    default its index) and the index of the sample. `present` is the padding mask, `end` the token
+    that ends a sequence.
     """
     if len(prompts) == 0:
         return []

@@ -25,6 +25,7 @@ State = TypeVar("State")
 Prompts = Int[Tensor, "B T"] | Float[Tensor, "B T F"]
 """Tokens, or vectors such as encoder states."""
 Present = Bool[Tensor, "B T"]
+"""True at tokens, false at padding."""
 Logits = Float[Tensor, "B V"]
 
 

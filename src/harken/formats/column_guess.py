@@ -55,7 +55,10 @@ def guess_columns(path: Path, fields: Collection[str], known: Mapping[str, str])
 def first_values(path: Path, fields: Iterable[str]) -> Values:
     """Return the values of the first rows by column; empty if the file does not name columns."""
     if has_lists(path) and path.suffix != ".parquet":
-        rows = [parse_object(line, "write one") for line in islice(read_lines(path), MAX_ROWS)]
+        rows = [
+            parse_object(line, "write one", keep_null=True)
+            for line in islice(read_lines(path), MAX_ROWS)
+        ]
         common = [name for name in rows[0] if all(name in row for row in rows)]
         return {name: [row[name] for row in rows] for name in common}
     usual = chain.from_iterable(NAMES.get(field, (field,)) for field in fields)
@@ -83,7 +86,7 @@ def _best_column(field: str, names: Sequence[str], values: Values) -> str:
 
 
 def _count_distinct(values: Sequence[object]) -> int:
-    """Return the number of distinct values; a constant is no label, so it counts as many."""
+    """Return the number of distinct values; a constant counts as many, since labels differ."""
     flat = chain.from_iterable(value if isinstance(value, list) else [value] for value in values)
     count = len(set(map(str, flat)))
     return count if count > 1 else len(values) + 1

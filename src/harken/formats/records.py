@@ -14,9 +14,13 @@ Example = TypeVar("Example")
 
 
 def parse_object(
-    line: Line, fix: str, *, parse_int: Callable[[str], int | float] = integer
+    line: Line,
+    fix: str,
+    *,
+    parse_int: Callable[[str], int | float] = integer,
+    keep_null: bool = False,
 ) -> dict[str, Any]:
-    """Parse a line that is one JSON object; fields that are null are left out."""
+    """Parse a line that is one JSON object; fields that are null are left out by default."""
     text = line.text.strip()[:60]
     try:
         value = parse_json(line.text, parse_int=parse_int)
@@ -25,7 +29,7 @@ def parse_object(
         raise line.error(problem, fix) from error
     if not isinstance(value, dict):
         raise line.error(f"expected a JSON object, got {text!r}", fix)
-    return {key: field for key, field in value.items() if field is not None}
+    return {key: field for key, field in value.items() if keep_null or field is not None}
 
 
 def check_keys(

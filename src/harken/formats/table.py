@@ -38,7 +38,7 @@ Rows = Iterator[tuple[int, Sequence[object]]]  # line or row, and the value of e
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 DELIMITERS = ",;\t"
 PARQUET_ROWS = 1024  # read at once
-SEE = "see docs/formats.md#tables"
+SEE = "see docs/tables.md#formats"
 
 
 class Row(NamedTuple):
@@ -167,7 +167,7 @@ def _csv_rows(first: Line, lines: Iterable[Line], columns: Columns, delimiters: 
         texts = (f"{line.text}\n" for line in chain([first], lines))
         reader = csv.reader(texts, delimiter=delimiter, strict=True)
         names = [name.strip() for name in next(reader)]
-        indices = _column_indices(f"{first.where}: the header", names, columns)
+        indices = column_indices(f"{first.where}: the header", names, columns)
         number = before + reader.line_num + 1
         for cells in reader:
             if len(cells) == len(names):
@@ -177,9 +177,10 @@ def _csv_rows(first: Line, lines: Iterable[Line], columns: Columns, delimiters: 
             number = before + reader.line_num + 1
     except csv.Error as error:
         raise UserError(
-            f"{first.path}:{number}: the row cannot be read ({error}; expected fields separated "
-            f"by {' or '.join(map(repr, delimiters))})",
-            fix='put fields with quotes in quotes, and double the quotes in them: "say ""no"""',
+            f"{first.path}:{number}: the row cannot be read ({str(error).partition(' - ')[0]}; "
+            f"expected fields separated by {' or '.join(map(repr, delimiters))})",
+            fix="put fields with quotes or line breaks in double quotes, and double the quotes in "
+            'them, such as "say ""no"""',
         ) from None
 
 
@@ -217,9 +218,9 @@ def _wrong_cells(
 def _json_rows(path: Path, columns: Columns) -> Rows:
     example = ", ".join(f'"{column}": "…"' for column in columns.values())
     for line in read_lines(path):
-        fields = parse_object(line, f"write {{{example}}} in each line")
+        fields = parse_object(line, f"write {{{example}}} in each line", keep_null=True)
         if not {*columns.values()} <= {*fields}:
-            _column_indices(line.where, list(fields), columns)
+            column_indices(line.where, list(fields), columns)
         values = [fields[column] for column in columns.values()]
         require_unicode(line.where, *(value for value in values if isinstance(value, str)))
         yield line.number, values
@@ -228,7 +229,7 @@ def _json_rows(path: Path, columns: Columns) -> Rows:
 def _parquet_rows(path: Path, columns: Columns) -> Rows:
     with _parquet_file(path) as table:
         numbers = count(1)
-        _column_indices(str(path), table.schema_arrow.names, columns)
+        column_indices(str(path), table.schema_arrow.names, columns)
         for batch in table.iter_batches(PARQUET_ROWS, columns=[*{*columns.values()}]):
             values = (batch.column(column).to_pylist() for column in columns.values())
             for row in zip(*values, strict=True):
@@ -251,7 +252,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
             raise UserError(message, fix="write or download the file again") from error
 
 
-def _column_indices(where: str, names: Sequence[str], columns: Columns) -> list[int]:
+def column_indices(where: str, names: Sequence[str], columns: Columns) -> list[int]:
     """Return the index of the column of each field; raise unless it occurs exactly once."""
     for field, column in columns.items():
         if column not in names:

@@ -10,9 +10,10 @@
     PositionRef      the vectors, rotations or biases of a positional encoding; a score that depends
                      on positions itself (`transformer_xl`, `synthesizer`) does not change
 
-The output of a part is replaced by zeros (`Zero`), by its mean over all positions of a sample of
-inputs, padding included (`Mean`), or by its output for another row of the batch at the same
-position (`Resample`). `record` still records the attention weights of a removed head.
+A positional encoding is replaced by none. Any other output is replaced by zeros (`Zero`), by its
+mean over all positions of a sample of inputs, padding included (`Mean`), or by its output for
+another row of the batch at the same position (`Resample`). `record` still records the attention
+weights of a removed head.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +45,10 @@ ModelPart = OutputPart | PositionRef
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeanActivations:
-    """The mean output of each layer that ran, by path: 1 k 1 I for attention, else 1 1 J."""
+    """The mean output of each layer that ran, by path: 1 k 1 I for attention, else 1 1 J.
+
+    For a block, it is the mean of output - input.
+    """
 
     outputs: Mapping[str, Tensor]
 
@@ -54,7 +58,10 @@ class MeanActivations:
 
 
 AblationMethod = Callable[[str, Tensor], Tensor]
-"""Function of a module's path and output; its result broadcasts to the shape of the output."""
+"""Function of a module's path and its output (for a block, output - input).
+
+Its result broadcasts to the shape of the output.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,10 @@ class Mean:
 
     def __call__(self, module: str, output: Tensor) -> Tensor:
         if module not in self.means.outputs:
-            raise ValueError(f"{module}: no mean, since this module did not run in the sample")
+            raise ValueError(
+                f"{module}: no mean (expected a Harken block, attention or feed-forward layer that "
+                "ran in the sample)"
+            )
         return self.means.outputs[module].to(output)
 
 
@@ -110,7 +120,7 @@ def with_outputs(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[No
     """Change the outputs of the named attention layers, feed-forward layers and blocks.
 
     For a block, the change is applied to output - input. In a model without `MultiHead`, a name is
-    the path of a member of an `nn.ModuleList`, or of a module that calls
+    the path of a member of an outermost `nn.ModuleList`, or of a module that calls
     `scaled_dot_product_attention`.
     """
     attention_changes: dict[str, Change] = {}

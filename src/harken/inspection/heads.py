@@ -27,6 +27,7 @@ from harken.inspection.offset_preferences import input_path, offset_preferences
 from harken.inspection.record import record
 from harken.inspection.refs import HeadRef, is_cross_attention
 from harken.models.gpt import GPT
+from harken.notebook import NotebookOutput
 
 MIN_LENGTH, MAX_LENGTH = 8, 64  # of the sequences in the analysis of parameters
 REPEATED_ROWS, REPEATED_TOKENS = 8, 16
@@ -99,6 +100,10 @@ class HeadSummary:
         return HeadRef(self.module, self.head).to_json() | {
             name: value for name, value in values.items() if value is not None or name in nullable
         }
+
+
+class HeadTable(list[HeadSummary], NotebookOutput):
+    """Heads in the order of the model; a notebook shows them as a table."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

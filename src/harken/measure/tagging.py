@@ -11,7 +11,7 @@ PairCounts = Counter[tuple[str, str]]  # by (expected tag, predicted tag)
 
 
 class Confusion(NamedTuple):
-    """A wrong tag; `share` is its share of all words with the expected tag."""
+    """Words with a wrong tag; `share` is their share of all words with the expected tag."""
 
     expected: str
     predicted: str
@@ -32,7 +32,7 @@ class TagScore(NamedTuple):
 def tag_accuracy(
     expected: Tags, predicted: Tags, mask: Sequence[Sequence[bool]] | None = None
 ) -> Sample:
-    """Return the share of correct tags, of all words or of those where `mask` is true."""
+    """Return the share of words with the correct tag, among all or those where `mask` is true."""
     mask = mask or [[True] * len(tags) for tags in expected]
     right = [
         sum(true == tag for true, tag, is_counted in zip(*sentence, strict=True) if is_counted)

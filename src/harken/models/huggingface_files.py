@@ -1,7 +1,8 @@
 """Read the files of a Hugging Face folder: config.json, and the headers of the weights.
 
 `Settings` records which keys are read. Any other key could change the outputs, so it is rejected
-unless it is disabled or known to be irrelevant. `huggingface.py` interprets settings and names.
+unless it is disabled or known to be irrelevant. `huggingface.py` converts settings to configs, and
+names of tensors to those of Harken.
 """
 
 import json
@@ -22,14 +23,16 @@ from harken.inputs import is_file, read_json, safetensors_header, short_path
 
 MAX_CONFIG_BYTES = 2**20
 MAX_INDEX_BYTES = 2**24
-MAX_SIZE = 2**31 - 1
+MAX_INTEGER = 2**31 - 1
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 RESTORE = "restore config.json from the source of the model"
 PICKLE_PATTERNS = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 VALIDATORS: dict[str, Callable[[Any], bool]] = {
     "a string": lambda value: isinstance(value, str),
     "true or false": lambda value: isinstance(value, bool),
-    "a whole number above 0": lambda value: type(value) is int and 0 < value <= MAX_SIZE,
+    "a whole number from 1 to 2,147,483,647": lambda value: (
+        type(value) is int and 0 < value <= MAX_INTEGER
+    ),
     "a number above 0": lambda value: type(value) in (int, float) and 0 < value < math.inf,
 }
 T = TypeVar("T")
@@ -76,7 +79,7 @@ class Settings:
         return str(self.get(key, "a string", default))
 
     def size(self, key: str, default: int | None = None) -> int:
-        return int(self.get(key, "a whole number above 0", default))
+        return int(self.get(key, "a whole number from 1 to 2,147,483,647", default))
 
     def number(self, key: str, default: float) -> float:
         return float(self.get(key, "a number above 0", default))
@@ -156,7 +159,7 @@ def rotary_config(settings: Settings, defaults: RotaryConfig) -> RotaryConfig:
         fraction = nested.number("partial_rotary_factor", fraction)
         is_partial = defaults.fraction < 1.0
         if kind != "default" or unknown or fraction > 1.0 or (fraction < 1.0 and not is_partial):
-            raise settings.unsupported(key, "rotary positions without scaling")
+            raise settings.unsupported(key, "rotary embeddings of the default type")
         if "rope_theta" in options:
             nested_base = nested.number("rope_theta", base)
             if is_given and nested_base != base:
@@ -169,7 +172,7 @@ def rotary_config(settings: Settings, defaults: RotaryConfig) -> RotaryConfig:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in a file, by its header; `read` loads the values."""
+    """Name, shape and dtype of a tensor, from the header of its file; `read` loads the values."""
 
     path: Path
     name: str

@@ -38,8 +38,8 @@ class RecognizerConfig(StartConfig):
     encoder: EncoderConfig = ConformerEncoderConfig()  # encoder over the frontend's outputs
     ctc: bool = True  # whether the model has a CTC head
     decoder: DecoderConfig | None = None  # the attention decoder, if any
-    # width in ms of the window to which the RNN decoder attends; its center is the mean position of
-    # the previous step's attention
+    # turns on location-sensitive attention of the RNN decoder, limited to a window of this width in
+    # ms around the mean position of the previous step's attention
     attention_window_ms: float | None = bounded(None, above=0.0, at_most=1e9)
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)  # of the frontend's outputs
 

@@ -49,9 +49,7 @@ def page(
     footer: str = FOOTER,
 ) -> str:
     """Return a complete HTML document."""
-    folder = files("harken.report").joinpath("templates")
-    # Text mode converts line ends to \n, as the browser does before it hashes the script.
-    style, script = (folder.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    script = _template_file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     return render(
         "page.html",
@@ -62,9 +60,19 @@ def page(
         footer=footer,
         policy="default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
-        style=Markup(style),
+        style=Markup(page_style()),
         script=Markup(script),
     )
+
+
+def page_style() -> str:
+    """Return the style sheet of pages."""
+    return _template_file("page.css")
+
+
+def _template_file(name: str) -> str:
+    # Text mode converts line ends to \n, as the browser does before it hashes the script.
+    return files("harken.report").joinpath("templates", name).read_text("utf-8")
 
 
 @cache

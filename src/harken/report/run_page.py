@@ -1,12 +1,13 @@
 """The report of a run: results, training curve, attention, examples and settings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from markupsafe import Markup
 
 from harken.config import as_plain
-from harken.measure.interval import PERCENT_UNITS, format_value
+from harken.measure.interval import PERCENT_UNITS, Estimate, format_value
 from harken.measure.scored_answers import exact_matches
 from harken.report import tables
 from harken.report.attention_page import attention_figure, example_title
@@ -27,11 +28,9 @@ SMOOTHING = 0.05  # weight of a new loss in the moving average
 def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | None = None) -> str:
     """Return an HTML page; `rows`, if given, are a table that compares this run with others."""
     main_name, main_metric = next(iter(evaluation.metrics.items()))
-    parameters = sum(parameter.numel() for parameter in run.model.parameters())
     results = Markup() if rows is None else result_table(rows, metric=metric_name(main_name))
-    sections = [
-        Section(title="Results", lead=_truncation(evaluation), body=results + _metrics(evaluation))
-    ]
+    metrics = metric_tables(evaluation.metrics, evaluation.n, evaluation.notes)
+    sections = [Section(title="Results", lead=_truncation(evaluation), body=results + metrics)]
     if evaluation.honesty is not None:
         sections.append(honesty_section(evaluation.honesty))
     lead = "Moving average of the loss in nats per target."
@@ -53,14 +52,20 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
         f"{run.recipe.task}: {run.folder.name}",
         subtitle=f"{metric_name(main_name).capitalize()} "
         f"{format_value(main_metric.value, main_metric.unit)} on {evaluation.n} held-out examples",
-        facts={
-            "task": run.recipe.task,
-            "parameters": f"{parameters:,}",
-            "vocabulary": f"{run.vocabulary.sizes.entries:,}",
-            "seed": str(run.recipe.seed),
-        },
+        facts=run_facts(run),
         sections=sections,
     )
+
+
+def run_facts(run: Run) -> dict[str, str]:
+    """Return the task, the sizes and the seed of a run."""
+    parameters = sum(parameter.numel() for parameter in run.model.parameters())
+    return {
+        "task": run.recipe.task,
+        "parameters": f"{parameters:,}",
+        "vocabulary": f"{run.vocabulary.sizes.entries:,}",
+        "seed": str(run.recipe.seed),
+    }
 
 
 def metric_name(name: str) -> str:
@@ -86,12 +91,14 @@ def _truncation(evaluation: Evaluation) -> str:
     return f"{start} The first: {truncated[0]}." if truncated else ""
 
 
-def _metrics(evaluation: Evaluation) -> Markup:
-    """Return a table per unit."""
+def metric_tables(
+    metrics: Mapping[str, Estimate], n: int, notes: Mapping[str, str] = MappingProxyType({})
+) -> Markup:
+    """Return a table per unit of metrics on `n` examples."""
     rows: dict[str, list[ResultRow]] = {}
-    for name, metric in evaluation.metrics.items():
-        note = evaluation.notes.get(name, "")
-        row = ResultRow(name=metric_name(name), n=evaluation.count(name), metric=metric, note=note)
+    for name, metric in metrics.items():
+        count = n if metric.n is None else metric.n
+        row = ResultRow(metric_name(name), count, metric, notes.get(name, ""))
         rows.setdefault(metric.unit, []).append(row)
     return Markup().join(
         result_table(

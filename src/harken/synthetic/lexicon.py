@@ -1,7 +1,7 @@
-"""Words of synthetic sentences: stems built from syllables, and their roots in the target language.
+"""Words of synthetic sentences: stems, and the stems of their translations.
 
-Roots, and stems that are not real words, are taken from shuffled lists of all combinations of
-syllables, so no two stems and no two roots are equal.
+Target stems, and stems that are not real words, are taken from shuffled lists of all combinations
+of groups of letters, so no two stems and no two target stems are equal.
 """
 
 from collections.abc import Sequence
@@ -22,24 +22,28 @@ _STEM = (
     "lb lm lv mb mp nd rb rk rm sk st",
     "el en et in ock ow",
 )
-_ROOT = ("d k l m n r s t v", "a i o u", "d k l m n r s t v", "a i o u", "d k l m n r s t v")
+_TARGET_STEM = ("d k l m n r s t v", "a i o u", "d k l m n r s t v", "a i o u", "d k l m n r s t v")
 CLASSES = "aiu"  # the vowel of each noun class
 
-# Real words come first, so they are the most frequent. Generated stems follow with these roles.
+# Real words come first, so they are the most frequent. Generated stems follow; their parts of
+# speech repeat `_PARTS_OF_SPEECH`.
 _REAL = {
     "both": "duck walk paint cook plant guard cloud hammer mirror shoulder",
     "noun": "river garden teacher boat",
     "verb": "follow visit help remember",
     "adjective": "old slow quiet bright",
 }
-_ROLES = ("noun", "verb", "adjective", "noun", "both", "noun", "verb", "noun", "adjective", "noun")
+_PARTS_OF_SPEECH = (
+    *("noun", "verb", "adjective", "noun", "both"),
+    *("noun", "verb", "noun", "adjective", "noun"),
+)
 
 
 class LexiconEntry(NamedTuple):
-    """A stem, its root in the target language, and, for a noun, the vowel of its noun class."""
+    """A stem, the stem of its translation, and, for a noun, the vowel of its noun class."""
 
     stem: str
-    root: str
+    target_stem: str
     vowel: str = ""
 
 
@@ -54,21 +58,23 @@ class Lexicon(NamedTuple):
 
 @lru_cache(maxsize=8)
 def lexicon(seed: int, stems: int) -> Lexicon:
-    """Return all words of a seed, with `stems` generated stems."""
-    real = [(stem, role) for role, words in _REAL.items() for stem in words.split()]
+    """Return the lexicon of a seed: the real stems and `stems` generated ones."""
+    real = [(stem, part) for part, words in _REAL.items() for stem in words.split()]
     generated = [
-        (_spelling(_STEM, index, seed, "stems"), _ROLES[index % len(_ROLES)])
+        (_spelling(_STEM, index, seed, "stems"), _PARTS_OF_SPEECH[index % len(_PARTS_OF_SPEECH)])
         for index in range(stems)
     ]
     nouns, verbs, adjectives = [], [], []
-    for index, (stem, role) in enumerate(real + generated):
+    for index, (stem, part) in enumerate(real + generated):
         # A noun that is also a verb has two translations, which depend on its context.
-        first, second = (_spelling(_ROOT, 2 * index + offset, seed, "roots") for offset in (0, 1))
-        if role in ("noun", "both"):
+        first, second = (
+            _spelling(_TARGET_STEM, 2 * index + offset, seed, "roots") for offset in (0, 1)
+        )
+        if part in ("noun", "both"):
             nouns.append(LexiconEntry(stem, first, HashRNG(seed, "class", stem).choice(CLASSES)))
-        if role in ("verb", "both"):
+        if part in ("verb", "both"):
             verbs.append(LexiconEntry(stem, second))
-        if role == "adjective":
+        if part == "adjective":
             adjectives.append(LexiconEntry(stem, first))
     inflected = chain(
         (f"{noun.stem}s" for noun in nouns),
@@ -79,9 +85,9 @@ def lexicon(seed: int, stems: int) -> Lexicon:
     return Lexicon(tuple(nouns), tuple(verbs), tuple(adjectives), frozenset(held_out))
 
 
-def _spelling(syllables: Sequence[str], index: int, *key: int | str) -> str:
-    """Return word `index` of the shuffled list of all combinations of syllables."""
-    choices = [options.split() for options in syllables]
+def _spelling(groups: Sequence[str], index: int, *key: int | str) -> str:
+    """Return word `index` of the shuffled list of all combinations of these groups."""
+    choices = [options.split() for options in groups]
     rest, letters = shuffled_index(index, prod(map(len, choices)), *key), ""
     for options in choices:
         rest, digit = divmod(rest, len(options))

@@ -158,8 +158,8 @@ def _clause(lex: Lexicon, key: Key) -> Phrase:
         return _reorder((subject.phrase, copula, adjective), (subject.phrase, adjective, copula))
     if kind == 1:
         want = _irregular(rng, _WANTING, subject.is_singular)
-        stem, root, _ = _choose_skewed(rng, lex.verbs)
-        to, verb = _word("to", "PART"), _word(stem, "VERB", f"{root}es")
+        stem, target_stem, _ = _choose_skewed(rng, lex.verbs)
+        to, verb = _word("to", "PART"), _word(stem, "VERB", f"{target_stem}es")
         complements = _complements(lex, (*key, "rest"))
         return _reorder(
             (subject.phrase, want, to, verb, complements), (subject.phrase, complements, verb, want)
@@ -182,28 +182,30 @@ def _verb(
 ) -> tuple[Phrase, Phrase]:
     """Return an auxiliary, which may be empty except in questions, and the verb."""
     rng = HashRNG(*key)
-    stem, root, _ = _choose_skewed(rng, lex.verbs)
+    stem, target_stem, _ = _choose_skewed(rng, lex.verbs)
     kind = rng.randrange(3) if is_question else rng.randrange(8)
     if kind == 0:
-        return _word("will", "AUX"), _word(stem, "VERB", f"{root}eda")
+        return _word("will", "AUX"), _word(stem, "VERB", f"{target_stem}eda")
     if kind == 1:
         be = _word("is" if is_singular else "are", "AUX")
-        return be, _word(f"{stem}ing", "VERB", f"{root}eri")
+        return be, _word(f"{stem}ing", "VERB", f"{target_stem}eri")
     past = rng.randrange(2) == 0
     ending = "emo" if past else "e"
     if kind == 2:
         do = "did" if past else "does" if is_singular else "do"
         negated = Phrase((do, "not"), ("AUX", "PART"), ("ne",))
-        return _word(do, "AUX") if is_question else negated, _word(stem, "VERB", root + ending)
+        return _word(do, "AUX") if is_question else negated, _word(
+            stem, "VERB", target_stem + ending
+        )
     form = f"{stem}ed" if past else f"{stem}s" if is_singular else stem
-    return EMPTY, _word(form, "VERB", root + ending)
+    return EMPTY, _word(form, "VERB", target_stem + ending)
 
 
 def _irregular(rng: HashRNG, verbs: Sequence[tuple[str, ...]], is_singular: bool) -> Phrase:
-    plural, singular, past, root = rng.choice(verbs)
+    plural, singular, past, target_stem = rng.choice(verbs)
     if rng.randrange(2) == 0:
-        return _word(past, "VERB", f"{root}emo")
-    return _word(singular if is_singular else plural, "VERB", f"{root}e")
+        return _word(past, "VERB", f"{target_stem}emo")
+    return _word(singular if is_singular else plural, "VERB", f"{target_stem}e")
 
 
 def _complements(lex: Lexicon, key: Key) -> Phrase:
@@ -218,8 +220,8 @@ def _complements(lex: Lexicon, key: Key) -> Phrase:
     if rng.randrange(4) == 0:
         parts.append(_prepositional_phrase(lex, (*key, "place")))
     if rng.randrange(5) == 0:
-        stem, root, _ = _choose_skewed(rng, lex.adjectives)
-        parts.append(_word(f"{stem}ly", "ADV", f"{root}os"))
+        stem, target_stem, _ = _choose_skewed(rng, lex.adjectives)
+        parts.append(_word(f"{stem}ly", "ADV", f"{target_stem}os"))
     return _reorder(parts, parts[::-1])
 
 
@@ -235,8 +237,8 @@ def _nominal(lex: Lexicon, key: Key, *, modified: bool = False, is_object: bool 
     rng = HashRNG(*key)
     kind = rng.randrange(10)
     if kind < 2:
-        subject, object_, root, is_singular, vowel = rng.choice(_PRONOUNS)
-        word, translation = (object_, f"{root}m") if is_object else (subject, root)
+        subject, object_, target_stem, is_singular, vowel = rng.choice(_PRONOUNS)
+        word, translation = (object_, f"{target_stem}m") if is_object else (subject, target_stem)
         ending = vowel + "n" * (not is_singular)
         return Nominal(_word(word, "PRON", translation), is_singular, ending)
     if kind == 2:
@@ -246,7 +248,7 @@ def _nominal(lex: Lexicon, key: Key, *, modified: bool = False, is_object: bool 
     ending = noun.vowel + "n" * (not is_singular)
     singular, plural, article = rng.choice(_ARTICLES)
     determiner = _word(singular if is_singular else plural, "DET", article + ending)
-    head = _word(noun.stem + "s" * (not is_singular), "NOUN", noun.root + ending)
+    head = _word(noun.stem + "s" * (not is_singular), "NOUN", noun.target_stem + ending)
     modifiers = []
     if not is_singular and rng.randrange(4) == 0:
         number, translation = rng.choice(_NUMBERS)
@@ -272,8 +274,8 @@ def _postmodifier(lex: Lexicon, key: Key, is_singular: bool) -> Phrase:
 
 
 def _adjective(rng: HashRNG, lex: Lexicon, ending: str) -> Phrase:
-    stem, root, _ = _choose_skewed(rng, lex.adjectives)
-    return _word(stem, "ADJ", root + ending)
+    stem, target_stem, _ = _choose_skewed(rng, lex.adjectives)
+    return _word(stem, "ADJ", target_stem + ending)
 
 
 def _choose_skewed(rng: HashRNG, items: Sequence[T]) -> T:

@@ -51,6 +51,7 @@ from harken.tasks.seq2seq import Prompt, search_tokens
 from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, require_share, warn_unfit
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 BATCH_TEXTS = 1024  # texts encoded at once
 MAX_ANSWER_TOKENS = 32
@@ -134,6 +135,7 @@ class AnswerTraining:
     """The stages of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    track: tuple[Tracker, ...] = ()  # "tensorboard" writes event files into the run folder
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)  # first stage; 0 steps skip it
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)  # second stage
 

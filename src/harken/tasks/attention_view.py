@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
+from torch import nn
 
 from harken.formats.examples import SpokenWord
 from harken.inspection.refs import is_encoder_attention
 from harken.models.gpt import GPT
+from harken.notebook import NotebookOutput
 from harken.tasks.prediction import Truncation
 
 TokenTexts = Callable[[Sequence[int]], list[str]]
@@ -59,13 +61,14 @@ class AttentionView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AttentionExample:
+class AttentionExample(NotebookOutput):
     """An input with its output; `run` is the forward pass whose attention is shown."""
 
     title: str
     run: Callable[[], object]
     views: Sequence[AttentionView]
     truncation: Truncation | None = None  # None if the views show the whole input
+    model: nn.Module | None = None  # to record in a notebook; None shows text only
 
 
 def any_path(path: str) -> bool:

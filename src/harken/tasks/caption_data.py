@@ -26,6 +26,7 @@ from harken.tasks.task import require_share, warn_unfit
 from harken.training.loop import StageConfig
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 BATCH_SIZE = 64  # images
 PIXELS = "pixels.npy"
@@ -88,6 +89,7 @@ class CaptionTraining:
     """Runtime, and the only stage of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    track: tuple[Tracker, ...] = ()  # "tensorboard" writes event files into the run folder
     captions: CaptionStage = field(default_factory=CaptionStage)  # the only stage
 
 

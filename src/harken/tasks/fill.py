@@ -44,6 +44,7 @@ from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 DEV_BLANKS = 3_000  # blanks per evaluation during training
 BLANK = re.compile("_{2,}")
@@ -85,6 +86,7 @@ class FillTraining(StageConfig):
     """The only stage of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    track: tuple[Tracker, ...] = ()  # "tensorboard" writes event files into the run folder
     steps: int = bounded(900, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     optimizer: OptimizerConfig = AdamWConfig(lr=3e-3)  # optimizer, learning rate
     batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)  # words per batch

@@ -45,6 +45,7 @@ from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, file_calls,
 from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 WINDOW = 256  # tokens, for a model without a limit
 MAX_EPOCHS = 20  # above which `harken new` suggests dropout
@@ -109,6 +110,7 @@ class LanguageModelTraining(StageConfig):
     """The only stage of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    track: tuple[Tracker, ...] = ()  # "tensorboard" writes event files into the run folder
     steps: int = bounded(800, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     window: int | None = bounded(None, at_least=2)  # tokens per row; default: model.max_length
     batch_tokens: int = bounded(8192, at_least=1, at_most=MAX_BATCH)  # tokens per batch

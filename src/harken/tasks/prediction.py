@@ -10,6 +10,7 @@ from harken.formats.examples import SpokenWord, TaggedToken
 from harken.measure.honesty import Honesty
 from harken.measure.interval import Estimate, Sample
 from harken.measure.scored_answers import exact_matches
+from harken.notebook import NotebookOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Evaluation:
+class Evaluation(NotebookOutput):
     """Metrics over n examples, the main metric first, with the prediction for each example."""
 
     n: int

@@ -64,6 +64,7 @@ from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 AnyTaggerConfig = TaggerConfig | PieceTaggerConfig
 AnyTagger = Tagger | PieceTagger
@@ -122,6 +123,7 @@ class TagTraining:
     """The stages of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    track: tuple[Tracker, ...] = ()  # "tensorboard" writes event files into the run folder
     vectors: VectorsConfig = field(default_factory=VectorsConfig)  # first stage; 0 steps skip it
     tags: TagsConfig = field(default_factory=TagsConfig)  # second stage
 

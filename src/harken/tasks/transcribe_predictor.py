@@ -60,6 +60,7 @@ from harken.training.distributed import map_batches
 from harken.training.loop import StageConfig
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 BATCH_SIZE = 16  # sounds
 MAX_TOKENS = 1000  # for a model without a decoder
@@ -71,15 +72,15 @@ Frames = Float[Tensor, "S F"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeData(SplitPaths):
-    """Manifests of sound and text; if `dev` is a share, utterances are held out."""
+    """Manifests of audio files and transcripts; if `dev` is a share, utterances are held out."""
 
-    # maximum length of a sound or segment in seconds
+    # maximum length of a recording or segment in seconds
     max_seconds: float = bounded(MAX_SECONDS, above=0.0, at_most=1e5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TranscribeEncoding:
-    """Sound to frames, text to tokens."""
+    """Audio to frames, text to tokens."""
 
     # log-mel filterbank
     filterbank: FilterbankConfig = FilterbankConfig(normalize="mean_and_variance")
@@ -112,6 +113,7 @@ class TranscribeTraining:
     """Runtime, and the only stage of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    track: tuple[Tracker, ...] = ()  # "tensorboard" writes event files into the run folder
     speech: TranscribeStage = field(default_factory=TranscribeStage)  # the only stage
 
 

@@ -55,6 +55,7 @@ from harken.training.distributed import map_batches
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 # The keys of the files in [data].
 DATA_KEYS = [
@@ -128,6 +129,7 @@ class TranslateTraining:
     """Runtime, and the only stage of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    track: tuple[Tracker, ...] = ()  # "tensorboard" writes event files into the run folder
     pairs: TranslateStage = field(default_factory=TranslateStage)  # the only stage
 
 

@@ -48,7 +48,7 @@ class StageConfig:
     """Steps, optimizer, schedule and evaluation of a training stage."""
 
     steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)  # number of optimizer steps
-    # number of batches per step, a power of two that the number of processes divides
+    # number of batches per step: a power of two, divisible by the number of processes
     micro_batches: int = bounded(1, at_least=1, at_most=2**20)
     # maximum norm of the gradients, which are scaled down to it
     max_grad_norm: float = bounded(1.0, above=0.0)

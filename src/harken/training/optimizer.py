@@ -147,7 +147,7 @@ class AdamWConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MuonConfig:
-    """Muon for the matrices of the layers, AdamW for all other parameters."""
+    """Muon for the weights of linear layers except the output layer, AdamW for all others."""
 
     kind: Literal["muon"] = "muon"
     lr: float = bounded(3e-3, at_least=0.0, at_most=1e6)  # peak learning rate

@@ -27,8 +27,8 @@ class RuntimeConfig:
     """Device, precision, compilation and the reduction of gradients over processes."""
 
     device: Device = "auto"  # device to train on; "auto" is the fastest one available
-    # "bfloat16" uses autocast and needs hardware that multiplies it (`harken doctor` shows this):
-    # without, it is 2 to 50 times slower than float32 on a CPU, and less precise
+    # "bfloat16" uses autocast; it is an error on a device without bfloat16 instructions (see
+    # `harken doctor`), where it would be slower and less precise than float32
     precision: Literal["float32", "bfloat16"] = "float32"
     compile: bool = False  # use torch.compile, which needs a C++ compiler on a CPU
     # CPU threads per process; 0 divides the cores among the processes of a machine. The number of

@@ -21,7 +21,7 @@ class ScheduleConfig:
     """Linear warm-up, then a decay that reaches its minimum one step after the last."""
 
     decay: Literal["cosine", "linear", "constant"] = "cosine"  # shape of the decay after warm-up
-    # steps of warm-up, cut to half of the stage, so that short trials of long recipes still learn
+    # steps of warm-up; at most half of the steps of the stage
     warmup: int = bounded(50, at_least=0, at_most=MAX_STEPS)
     min_lr_ratio: float = bounded(0.0, at_least=0.0, at_most=1.0)  # final lr / peak lr
 
