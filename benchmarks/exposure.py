@@ -29,7 +29,7 @@ from harken.encode.subwords import WordsConfig
 from harken.measure.interval import Estimate, format_interval, format_value
 from harken.models.gpt import GPTConfig
 from harken.pipeline import train
-from harken.run import RECIPE, read_metrics
+from harken.run_folder import RECIPE, read_metrics
 from harken.synthetic.people import PeopleConfig, PeopleFiles, write_people
 from harken.tasks.answer import (
     AnswerData,

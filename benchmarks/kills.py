@@ -55,7 +55,8 @@ RECIPES = {
     "tag": 'train = "sentences/train.conllu"\ndev = "sentences/dev.conllu"\n'
     f"[training.tags]\nbatch_tokens = 128\n{TRAINING}",
     "fill": f'train = "sentences/text.txt"\n[training]\nbatch_tokens = 128\n{TRAINING}',
-    "lm": f'train = "sentences/text.txt"\n{GPT}[training]\nbatch_tokens = 128\n{TRAINING}',
+    "lm": f'train = "sentences/text.txt"\n{GPT}[training]\nbatch_tokens = 128\n{TRAINING}'
+    'average = {kind = "ema"}\n',
     "translate": 'train = {source = "sentences/train.en", target = "sentences/train.xx"}\n'
     'dev = {source = "sentences/dev.en", target = "sentences/dev.xx"}\n'
     "[model]\nencoder = {kind = 'gru', direction = 'both'}\n"
@@ -63,7 +64,8 @@ RECIPES = {
     f"[training.pairs]\nbatch_tokens = 128\n{TRAINING}",
     "transcribe": 'train = "speech/train.jsonl"\ndev = "speech/dev.jsonl"\n'
     "[model]\nwidth = 16\nfrontend.channels = 4\nencoder.layers = 1\n"
-    f"[training.speech]\nbatch_frames = 800\n{TRAINING}",
+    f"[training.speech]\nbatch_frames = 800\n{TRAINING}"
+    'average = {kind = "checkpoints", last = 2}\n',
     "caption": 'train = "scenes/train.jsonl"\ndev = "scenes/dev.jsonl"\n'
     "[model]\nwidth = 16\nfrontend.channels = [4, 5, 6]\n"
     "decoder = {kind = 'rnn', width = 16, hidden = 16}\n"

@@ -25,7 +25,7 @@ from harken.formats.corpus import TextCorpus
 from harken.pipeline import train
 from harken.provenance import check_recipe
 from harken.recipe import Recipe, load_recipe
-from harken.run import read_log, read_metrics
+from harken.run_folder import read_log, read_metrics
 from harken.tasks.lm import LanguageModelPredictor, LanguageModelTask
 from harken.training.loop import Event, StepDone
 from harken.training.signals import Interrupted, run_interruptibly, stop_signals

@@ -19,7 +19,7 @@ from harken.errors import UserError
 from harken.models.huggingface import read_folder
 from harken.pipeline import train
 from harken.recipe import load_recipe
-from harken.run import read_log
+from harken.run_folder import read_log
 from harken.start import read_origins
 from harken.training.checkpoint import load_weights, model_state
 from harken.training.loop import Event, StepDone

@@ -14,7 +14,8 @@ from harken.cli.new import new_recipe
 from harken.files import write_tensors, write_text
 from harken.pipeline import train
 from harken.recipe import TASKS, Recipe, load_recipe, task_of
-from harken.run import MODEL, RECIPE, TOKENIZER, Run
+from harken.run import Run
+from harken.run_folder import MODEL, RECIPE, TOKENIZER
 from harken.training.checkpoint import load_weights, model_state, write_digests
 from harken.training.loop import Stage
 from small_files import write_files

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from harken.pipeline import train
     from harken.recipe import load_recipe
     from harken.run import Run, load
+    from harken.seeds import train_seeds
 
 __all__ = [
     "GPT",
@@ -46,6 +47,7 @@ __all__ = [
     "record_to_disk",
     "search",
     "train",
+    "train_seeds",
 ]
 
 _MODULES = {
@@ -58,6 +60,7 @@ _MODULES = {
     "harken.pipeline": ("train",),
     "harken.recipe": ("load_recipe",),
     "harken.run": ("Run", "load"),
+    "harken.seeds": ("train_seeds",),
 }
 _SOURCES = {name: (module, name) for module, names in _MODULES.items() for name in names}
 _SOURCES["GPT"] = "harken.api.models", "build_gpt"

@@ -21,7 +21,7 @@ from harken.models.gpt import GPTConfig
 from harken.pipeline import Listener, train
 from harken.report.run_page import run_report
 from harken.report.tables import ResultRow
-from harken.run import REPORT
+from harken.run_folder import REPORT
 from harken.synthetic.people import PeopleConfig, PeopleFiles, write_people
 from harken.tasks.answer import (
     AnswerData,

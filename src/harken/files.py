@@ -218,6 +218,23 @@ def _acquire(lock: Path) -> int:
         os.close(handle)
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process trains in a folder; a killed process leaves the file without a lock."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        _lock_file(handle)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return False
+
+
 def _lock_file(handle: int) -> None:
     """Lock an open file or raise BlockingIOError; the lock of a killed process is released."""
     if sys.platform == "win32":

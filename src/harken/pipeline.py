@@ -35,25 +35,25 @@ from harken.files import (
     write_text,
 )
 from harken.layers.depth import freeze_layers
-from harken.provenance import PROVENANCE, check_data, check_recipe, provenance, recorded_threads
+from harken.provenance import check_data, check_recipe, provenance, recorded_threads
 from harken.python_examples import EXAMPLES, Examples, name_examples, write_examples
 from harken.recipe import Recipe, task_of
 from harken.report.markup import visible_text
 from harken.report.model_card import model_card
 from harken.report.run_page import run_report
-from harken.run import (
+from harken.run import Run, load
+from harken.run_folder import (
     CARD,
     CHECKPOINTS,
     LOG,
     METRICS,
     MODEL,
+    PROVENANCE,
     RECIPE,
     REPORT,
     TENSORBOARD,
     TOKENIZER,
     TOKENS,
-    Run,
-    load,
     read_log,
 )
 from harken.start import fit_vocabulary, load_starting_weights, starting_folder, write_origins

@@ -22,10 +22,10 @@ from harken.files import sha256
 from harken.formats.corpus import is_glob, matching_files
 from harken.inputs import is_file, read_json
 from harken.recipe import Recipe
+from harken.run_folder import PROVENANCE
 from harken.start import starting_files
 from harken.version import __version__
 
-PROVENANCE = "provenance.json"
 MAX_BYTES = 2**26  # a corpus may have 100,000 files
 SOFTWARE = {"harken": "Harken", "torch": "PyTorch"}
 

@@ -18,7 +18,7 @@ from harken.formats.records import require_unicode
 from harken.formats.table import Columns, column_indices
 from harken.inputs import is_file
 from harken.recipe import Recipe
-from harken.run import RECIPE
+from harken.run_folder import RECIPE
 
 Examples = Mapping[str, Iterable[Mapping[str, object]]]  # by key of [data]
 EXAMPLES = "examples"  # folder in the run folder

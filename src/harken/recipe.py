@@ -15,11 +15,11 @@ from harken.errors import UserError
 from harken.inputs import is_file, short_path
 from harken.models.huggingface import read_folder_config
 from harken.models.huggingface_files import CONFIG
+from harken.run_folder import RECIPE
 from harken.tasks.task import Task
 from harken.training.runtime import RuntimeConfig
 from harken.training.tracking import Tracker
 
-RECIPE = "recipe.toml"  # name of the effective recipe in a run folder
 FREE_KEYS = ("start_from", "freeze", "init_heads")  # not part of an architecture
 CHANGEABLE = ("dropout", "unk_dropout")  # defaults that a recipe may change
 AnyTask = Task[Any, Any, Any, Any]

@@ -1,52 +1,29 @@
-"""Load a run folder to predict and evaluate.
+"""Load a run folder to predict and evaluate."""
 
-recipe.toml         the effective recipe            tokenizer.json   the vocabulary
-model.safetensors   weights                         log.jsonl        one JSON object per line
-metrics.json        metrics on the dev split
-manifest.json       SHA-256 of recipe.toml, tokenizer.json and model.safetensors
-README.md           model card                      report.html      report
-checkpoints/        to resume from                  tokens/          encoded training data
-start.json          origin of each tensor, if the run started from other weights
-provenance.json     recipe, data digests and versions at the start of the run
-tensorboard/        event files, if training.track = ["tensorboard"]
-"""
-
-import math
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import nn
 
-from harken.config import MAX_STEPS
 from harken.decode.search import SearchConfig
-from harken.errors import Failure, UserError
-from harken.inputs import exists, is_file, is_folder, open_input, read_json, short_path
-from harken.measure.interval import Estimate, Unit
+from harken.errors import UserError
 from harken.measure.scored_answers import ScoredAnswers, exact_matches
 from harken.notebook import NotebookOutput
-from harken.recipe import RECIPE as RECIPE
 from harken.recipe import AnyTask, Recipe, load_effective_recipe, task_of
-from harken.strict_json import JSON_ERRORS, is_finite, parse_json, text_of
+from harken.run_folder import MODEL, RECIPE, TOKENIZER, require_run
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Prediction
 from harken.tasks.task import Indices, InputForm, Predictor, Splits, TaskVocabulary
 from harken.training.checkpoint import check_digests, load_model_state, load_weights
 from harken.training.memory import PREDICTING, SkipInitialization, check_model_size
 from harken.training.runtime import Device, choose_device, configure_process
-
-TOKENIZER, MODEL = "tokenizer.json", "model.safetensors"
-METRICS, LOG, CARD, REPORT = "metrics.json", "log.jsonl", "README.md", "report.html"
-CHECKPOINTS, TOKENS, TENSORBOARD = "checkpoints", "tokens", "tensorboard"
-MAX_LINE = 2**20  # bytes of a line of the log
-MAX_METRICS = 2**20
 
 StringsOrPaths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
@@ -192,66 +169,6 @@ def _checked_list(name: str, values: Any, kind: Any, noun: str) -> list[Any]:
                 fix=f"pass each item as a {noun}",
             )
     return items
-
-
-def require_run(folder: Path) -> None:
-    """Raise unless the folder holds a finished run."""
-    if not exists(folder):
-        raise UserError(
-            f"run folder not found: {short_path(folder)}",
-            fix="check the name, or train a model with `harken train RECIPE.toml`",
-        )
-    if not is_file(folder / RECIPE):
-        reason = f"it has no {RECIPE}" if is_folder(folder) else "it is a file"
-        problem = f"not a run folder: {folder} ({reason})"
-        raise UserError(problem, fix="name the folder that training wrote")
-    if not is_file(folder / MODEL):
-        message = f"{folder}: training has not finished"
-        raise UserError(message, fix=f"finish it with `harken train {folder / RECIPE} --resume`")
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read the events of a log, except damaged lines."""
-    if not is_file(path):
-        return []
-    events = []
-    with open_input(path, "a log of training") as file:
-        for line in iter(partial(file.readline, MAX_LINE), b""):
-            with suppress(*JSON_ERRORS):
-                event = parse_json(line.decode("utf-8"))
-                if _is_event(event):
-                    events.append(event)
-    return events
-
-
-def _is_event(event: Any) -> bool:
-    match event:
-        case {"event": "stepped", "stage": str(), "step": int(step), "loss": float(loss)}:
-            return math.isfinite(loss) and 0 <= step <= MAX_STEPS
-        case {"event": "evaluated", "stage": str(), "step": int(step), "value": float()}:
-            return 0 <= step <= MAX_STEPS
-    return False
-
-
-def read_metrics(folder: Path) -> dict[str, Any]:
-    """Read the metrics of the dev split that training stored."""
-    path = folder / METRICS
-    try:
-        stored = read_json(path, "the metrics of a run", max_bytes=MAX_METRICS)
-        for estimate in stored["metrics"].values():
-            numbers = (estimate[key] for key in ("value", "low", "high", "n"))
-            finite = all(number is None or is_finite(number) for number in numbers)
-            if not finite or estimate["unit"] not in get_args(Unit):
-                raise ValueError("a metric is not a number with an interval and a unit")
-            Estimate(**estimate)
-        task, count = text_of(METRICS, "task", stored["task"]), stored["n"]
-        return {"task": task, "n": count, "metrics": dict(stored["metrics"])}
-    except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"no key {error}" if isinstance(error, KeyError) else str(error)[:200]
-        raise Failure(
-            f"{path}: cannot be read ({reason})",
-            fix=f"delete it; `harken train {folder / RECIPE} --resume` evaluates the model again",
-        ) from None
 
 
 def load(folder: str | PathLike[str], device: Device = "auto") -> Run:

@@ -19,8 +19,8 @@ from harken.files import sha256, write_text
 from harken.inputs import is_file, read_json
 from harken.models.huggingface import read_folder, read_folder_config
 from harken.models.huggingface_files import CONFIG
-from harken.recipe import RECIPE, Recipe, task_of
-from harken.run import MODEL, TOKENIZER, require_run
+from harken.recipe import Recipe, task_of
+from harken.run_folder import MODEL, RECIPE, TOKENIZER, require_run
 from harken.tasks.task import TaskVocabulary
 from harken.training.checkpoint import Weights, check_digests, load_weights, model_state
 from harken.training.origins import TensorOrigin, WeightsLoaded

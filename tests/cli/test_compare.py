@@ -59,12 +59,15 @@ def test_json_has_the_metrics_of_evaluate_and_the_differences(
     assert (result["task"], result["n"]) == ("answer", 20)
     for run, listed in zip(runs, result["runs"], strict=True):
         alone = cli.json("evaluate", run)
-        assert listed == {"run": run, "n": alone["n"], "metrics": alone["metrics"]}
+        seeds = [load_recipe(Path(run) / "recipe.toml").seed]
+        assert listed == {"run": run, "seeds": seeds, "n": alone["n"], "metrics": alone["metrics"]}
     samples = [load(run).evaluate().samples for run in runs]
     assert result["differences"] == [
         {"run": runs[1], "against": runs[0], "metric": metric}
-        | asdict(difference(samples[0][metric], samples[1][metric]))
+        | asdict(paired)
+        | {"corrected_p": paired.p}
         for metric in METRICS
+        for paired in [difference(samples[0][metric], samples[1][metric])]
     ]
 
 
@@ -144,6 +147,50 @@ def test_runs_and_options_that_cannot_be_compared(
         assert not page.exists()
 
 
+def test_a_folder_of_seeds_is_a_group(
+    small_run: Path, other_run: Path, tmp_path: Path, cli: Cli
+) -> None:
+    """Copies of two runs in one folder, compared with a run of its own name."""
+    group, alone = tmp_path / "group", tmp_path / "alone"
+    for seed, run in ((5, small_run), (7, other_run)):
+        shutil.copytree(run, group / f"seed-{seed}")
+    shutil.copytree(small_run, alone)
+    page = tmp_path / "page.html"
+    result = cli.json("compare", alone, group, "--out", page)
+    single, means = result["runs"]
+    assert (means["seeds"], single["seeds"]) == ([5, 7], [5])
+    values = [load(run).evaluate().metrics["exact_match"].value for run in (small_run, other_run)]
+    mean = means["metrics"]["exact_match"]
+    assert mean["values"] == values
+    assert mean["value"] == pytest.approx(sum(values) / 2)
+    listed = [item for item in result["differences"] if item["metric"] == "exact_match"]
+    assert listed[0]["value"] == pytest.approx(mean["value"] - values[0])
+    assert "5, 7" in page.read_text(encoding="utf-8")
+    lines = [line.split() for line in cli("compare", alone, group).out.splitlines()]
+    assert ["seeds", "1", "2"] in lines
+    assert "same run as" in cli.error("compare", group, group / "seed-5")
+    (group / "seed-7" / "model.safetensors").unlink()
+    assert "seed-7: training has not finished" in cli.error("compare", alone, group)
+
+
+def test_chance_is_corrected_for_the_number_of_runs() -> None:
+    """With five to eight wrong outputs instead of none, p is about 1/16, 1/32 and 1/128."""
+    rows = compare_runs(
+        [run_of("a", {"right": share([True] * 31)})]
+        + [
+            run_of(name, {"right": share([True] * (31 - wrong) + [False] * wrong)})
+            for name, wrong in (("b", 6), ("c", 5), ("d", 8))
+        ]
+    )
+    p_values = [row.difference.p for row in rows if row.difference is not None]
+    corrected = [row.corrected_p for row in rows]
+    assert corrected == pytest.approx(
+        [2 * p_values[0], max(p_values[1], 2 * p_values[0]), 3 * p_values[2]]
+    )
+    assert p_values[0] < 0.05 < corrected[0] and rows[0].cells[-1] == "–"
+    assert rows[2].cells[-1] == "a"
+
+
 def run_of(
     name: str, samples: dict[str, Sample], notes: dict[str, str] | None = None
 ) -> ComparedRun:
@@ -152,8 +199,8 @@ def run_of(
         name=name,
         parameters=1009,
         vocabulary=53,
-        seed=3,
-        evaluation=Evaluation(n=31, samples=samples, notes=notes or {}),
+        seeds=[3],
+        evaluations=[Evaluation(n=31, samples=samples, notes=notes or {})],
     )
 
 
@@ -171,13 +218,25 @@ def test_the_better_run_is_named_only_where_chance_is_unlikely() -> None:
     cells = {
         (row.run.name, row.metric): row.cells[3:] for row in compare_runs([first, second, third])
     }
-    assert cells["second", "nats"] == ("-0.300 nats", "-0.301 to -0.299", "0.0001", "second")
-    assert cells["third", "nats"] == ("+0.200 nats", "+0.200 to +0.200", "0.0001", "first")
-    value, _, p, better = cells["second", "right"]
+    assert cells["second", "nats"] == (
+        "-0.300 nats",
+        "-0.301 to -0.299",
+        "0.0001",
+        "0.0002",
+        "second",
+    )
+    assert cells["third", "nats"] == (
+        "+0.200 nats",
+        "+0.200 to +0.200",
+        "0.0001",
+        "0.0002",
+        "first",
+    )
+    value, _, p, corrected, better = cells["second", "right"]
     assert (value, better) == ("+48.4 points", "second")
-    assert float(p) < 0.001
-    value, interval, p, better = cells["third", "right"]
-    assert (value, p, better) == ("-3.2 points", "1.0000", "–")
+    assert float(p) < 0.001 and float(corrected) == pytest.approx(2 * float(p))
+    value, interval, *p, better = cells["third", "right"]
+    assert (value, p, better) == ("-3.2 points", ["1.0000", "1.0000"], "–")
     assert interval == "-15.9 to +9.5"  # one of 31 differs
 
 
@@ -204,7 +263,7 @@ def test_what_is_not_comparable_is_shown_without_a_test(
     ]
     compare._print(runs, rows)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["second", "first", "nats", "not", "comparable", "–", "–", "–"] in lines
+    assert ["second", "first", "nats", "not", "comparable", "–", "–", "–", "–"] in lines
     assert ["metric", "first", "second", "third"] in lines
     (perplexities,) = [line for line in lines if line[:1] == ["perplexity"]]
     assert perplexities[1:] == ["–", "–", "9.0", "(9.0", "-", "9.0)"]

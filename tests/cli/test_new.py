@@ -169,7 +169,6 @@ def test_the_language_of_a_translation_is_in_its_name(
     [
         ("answer texts.txt", "expected 2, 3 or 4 files, got 1; run `harken new answer texts"),
         ("tag", " or ".join(f"`harken new tag {call}`" for call in TASKS["tag"].layout.calls)),
-        ("tga x", "; did you mean 'tag'?"),
         ("answer bad-byte.txt train.tsv", "bad-byte.txt:24: invalid byte 0xe9"),
         ("lm text.txt --out mine.toml", "the file exists already"),
         ("tag train.conllu dev.conllu test.conllu text.txt", "expected 1, 2 or 3 files, got 4"),
@@ -287,7 +286,15 @@ def test_columns_of_tables_are_guessed_and_shown(desk: Path, cli: Cli) -> None:
     for wrong, message in (
         ("model.width=3", "--set model.width=3: expected data.columns.FIELD=NAME"),
         ("data.columns.answr=note", "unknown key 'answr' in [data.columns]; did you mean 'answer'"),
+        ("data.columns.text=x", "texts.csv:1: the header has no column 'x'"),
         ("data.columns.answer=nte", "no column 'nte' (expected one of n, The question, reply"),
     ):
         arguments = ("new", "answer", "texts.csv", "asked.csv", "--out", "no.toml", "--set", wrong)
         assert message in cli.error(*arguments)
+    (desk / "sätze.tsv").write_text("satz\turteil\n" + "a b c\tx\n" * 9 + "c d\ty\n")
+    cli("new", "fill", "sätze.tsv", "--set", "data.columns.text=satz", "--out", "satz.toml")
+    assert load_recipe(Path("satz.toml")).data.columns.text == "satz"
+    message = cli.error("new", "fill", "sätze.tsv", "--set", "data.columns.text=Wort", "--out", "x")
+    assert "sätze.tsv:1: the header has no column 'Wort' (expected one of satz, urteil)" in message
+    message = cli.error("new", "fill", "text.txt", "--set", "data.columns.text=x", "--out", "x")
+    assert "--set data.columns.text: expected a table, got text.txt" in message

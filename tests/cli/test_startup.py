@@ -33,6 +33,15 @@ def test_help_imports_neither_torch_nor_numpy() -> None:
     modules = imported("--help")
     assert not modules & {"torch", "numpy", *HEAVY}
     assert imported("predict", "--help") == modules
+    assert not imported("completion", "bash") & {"torch", "numpy", *HEAVY}
+
+
+def test_listing_runs_does_not_import_torch(
+    untrained_run: Callable[[str], Path],
+) -> None:
+    modules = imported("runs", untrained_run("tag").parent, "--json")
+    assert "harken.run_list" in modules
+    assert not modules & {"torch", *HEAVY}
 
 
 @pytest.mark.parametrize("task", ["translate", pytest.param("answer", marks=pytest.mark.slow)])

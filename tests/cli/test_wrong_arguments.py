@@ -155,6 +155,7 @@ def test_wrong_arguments_are_explained_in_one_line(
             "harken evaluate: unknown option --spilt; did you mean --split?",
         ),
         ("evaluate x --split dve", "--split: unknown value 'dve'; did you mean 'dev'?"),
+        ("new tga x", "TASK: unknown value 'tga'; did you mean 'tag'?"),
         ("predict x y --beem=3", "harken predict: unknown option --beem; did you mean --beam?"),
         ("design shfit", "harken design: unknown kind 'shfit'; did you mean 'shift'?"),
         ("design shift --ofset 3", "design shift: unknown option --ofset; did you mean --offset?"),

@@ -61,10 +61,14 @@ SPREADSHEETS = {
         "Review,stars\ngood,5\n",
         (
             ":1: the header has no column 'review' (expected one of Review, stars)",
-            "did you mean 'Review'? Set data.columns.text",
+            "did you mean 'Review'? Rename the column, or set data.columns.text",
         ),
     ),
-    "no header": ("a.csv", "good,5\nbad,1\n", (":1: the header has no column 'review'", "Set")),
+    "no header": (
+        "a.csv",
+        "good,5\nbad,1\n",
+        (":1: the header has no column 'review'", "set data.columns"),
+    ),
     "an empty label": (
         "a.csv",
         "review,stars\ngood,5\nbad, \n",
@@ -75,7 +79,11 @@ SPREADSHEETS = {
         "review,stars\ngood,5.0\n7,1\n",
         [(2, "good", "5.0"), (3, "7", "1")],
     ),
-    "one column": ("a.csv", "review\ngood\n", (":1: the header has no column 'stars'", "Set")),
+    "one column": (
+        "a.csv",
+        "review\ngood\n",
+        (":1: the header has no column 'stars'", "set data.columns"),
+    ),
     "duplicate headers": (
         "a.csv",
         "review,stars,review\ngood,5,x\n",

@@ -10,7 +10,7 @@ import harken
 from harken.files import json_text, write_text
 from harken.pipeline import metrics_record
 from harken.report.page import page_style
-from harken.run import METRICS
+from harken.run_folder import METRICS
 from harken.tasks.prediction import Evaluation
 
 from .parsed import Element, parse

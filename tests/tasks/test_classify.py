@@ -27,7 +27,7 @@ from untrained import initial_run, stages_of
 
 WORDS = (
     "encode={kind='words'}",
-    "model={kind='words',width=24,characters={width=8,embedding_width=6},encoder={channels=16}}",
+    "model={kind='words',width=24,characters={width=8,embedding_width=6},encoder={kernels=[1,2],channels=16}}",
 )
 ATTENTION = (*WORDS, "model.encoder={kind='gru',direction='both'}", "model.pooling.kind=attention")
 TOKENS = (
@@ -75,13 +75,13 @@ def recipe_of(name: str, corpus: Path, *sets: str) -> Any:
 
 
 def test_a_small_model_learns_and_names_its_labels(corpus: Path, tmp_path: Path, cli: Cli) -> None:
-    steps = ("training.labels={steps=80,optimizer={lr=0.02}}", "model.dropout=0.1")
+    steps = ("training.labels={steps=60,batch_size=32,optimizer={lr=0.02}}", "model.dropout=0.1")
     run = train(recipe_of("words", corpus, *steps), tmp_path / "run")
     evaluation = run.evaluate()
     assert list(evaluation.metrics) == [
         *("accuracy", "macro_f1", "majority_label", "calibration_error")
     ]
-    assert evaluation.metrics["accuracy"].value > 0.95
+    assert evaluation.metrics["accuracy"].value > evaluation.metrics["majority_label"].value + 0.1
     matrix, scores, calibration = evaluation.tables
     assert matrix.header == ("expected", "compound", "question", "report", "statement")
     assert [row[0] for row in scores.rows] == list(matrix.header[1:])

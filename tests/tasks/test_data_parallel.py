@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from harken.recipe import TASKS, load_recipe, task_of
-from harken.run import RECIPE
+from harken.run_folder import RECIPE
 from harken.training.loop import Stage
 
 CPU = torch.device("cpu")

@@ -4,6 +4,7 @@
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 from harken.models.decoders import TransformerDecoderConfig
 from harken.models.encoders import TransformerEncoderConfig
 from harken.models.seq2seq import EncoderDecoder, EncoderDecoderConfig
-from harken.training.checkpoint import model_state, write_weights
+from harken.training.average import EMAConfig, replaced_weights
+from harken.training.checkpoint import Weights, model_state, write_weights
 from harken.training.distributed import joined, world
 from harken.training.gradients import clip_gradients, gradient_sum
 from harken.training.optimizer import AdamWConfig, MuonConfig, SGDConfig
@@ -20,6 +22,7 @@ from harken.training.runtime import RuntimeConfig
 from harken.training.sharding import build_sharded, gathered, is_sharded
 
 VOCABULARY, MICRO_BATCHES, STEPS = 23, 4, 5
+AVERAGE = EMAConfig()
 CONFIG = EncoderDecoderConfig(
     encoder=TransformerEncoderConfig(layers=2, dropout=0.0),
     decoder=TransformerDecoderConfig(layers=2, width=20, dropout=0.0),
@@ -46,6 +49,7 @@ def main() -> None:
         assert size == 1 or all(map(is_sharded, model.parameters()))
         gradients = gradient_sum(model, RuntimeConfig(reduction="sharded"), stages=1)
         optimizers, share = kind.build(model), MICRO_BATCHES // size
+        kept: Sequence[Weights] = ()
         for step in range(STEPS):
             model.train()
             gradients.begin()
@@ -57,12 +61,15 @@ def main() -> None:
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
+            kept = AVERAGE.after_step(kept, model_state(model), step + 1)
             model.eval()
             with gathered(model), torch.inference_mode():  # each rank calls parts of the model
                 for _ in range(world().rank):
                     memory = torch.zeros(1, 2, dtype=torch.long)
                     model.init_state(memory, torch.ones_like(memory, dtype=torch.bool))
         write_weights(path.with_name(f"{path.name}-{kind.kind}"), model_state(model))
+        with replaced_weights(model, kept, path):
+            write_weights(path.with_name(f"{path.name}-{kind.kind}-ema"), model_state(model))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,12 @@ from torch import Tensor, nn
 from harken.errors import Failure
 from harken.tasks.answer import PretrainConfig
 from harken.tasks.transcribe_predictor import TranscribeStage
+from harken.training.average import (
+    AverageConfig,
+    CheckpointAverageConfig,
+    EMAConfig,
+    NoAverageConfig,
+)
 from harken.training.checkpoint import model_state
 from harken.training.loop import (
     CheckpointSaved,
@@ -187,15 +193,22 @@ def test_the_best_weights_are_kept_and_patience_ends_a_stage(tmp_path: Path) -> 
         assert torch.equal(weight, snapshots[1][name])
 
 
-def test_a_run_stopped_after_any_event_resumes_exactly(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "averages",
+    [(NoAverageConfig(), NoAverageConfig()), (EMAConfig(), CheckpointAverageConfig(last=2))],
+)
+def test_a_run_stopped_after_any_event_resumes_exactly(
+    tmp_path: Path, averages: tuple[AverageConfig, AverageConfig]
+) -> None:
     """Stopped after a step and before its evaluation, the evaluation is repeated."""
 
     def evaluate(model: nn.Module) -> float:
         return [0.3, 0.1, 0.4, 0.2][round(1000 * float(model_state(model)["0.bias"].sum())) % 4]
 
     def new(folder: str) -> Training[nn.Module]:
-        first = small_stage("first", evaluate, steps=9, evaluate_every=2, patience=3, save_every=4)
-        second = small_stage("second", evaluate, steps=3, evaluate_every=3)
+        every = {"evaluate_every": 2, "patience": 3, "save_every": 4}
+        first = small_stage("first", evaluate, steps=9, average=averages[0], **every)
+        second = small_stage("second", evaluate, steps=4, average=averages[1], **every)
         return training(network(), [first, second], tmp_path / folder)
 
     def comparable(event: Event) -> tuple[object, ...]:

@@ -130,7 +130,7 @@ def test_optimizer_steps_equal_those_of_one_process(processes: str, tmp_path: Pa
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
     for launcher, file in (([sys.executable], "whole"), ([*torchrun, processes], "sharded")):
         subprocess.run([*launcher, WORKER, tmp_path / file], check=True, timeout=200)
-    for kind in ("adamw", "muon", "sgd"):
+    for kind in ("adamw", "muon", "sgd", "adamw-ema"):
         whole, sharded = (load_file(tmp_path / f"{file}-{kind}") for file in ("whole", "sharded"))
         assert whole.keys() == sharded.keys()
         for name, weight in whole.items():

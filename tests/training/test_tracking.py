@@ -9,7 +9,7 @@ import pytest
 from harken.errors import UserError
 from harken.pipeline import train
 from harken.recipe import load_recipe
-from harken.run import read_log
+from harken.run_folder import read_log
 from harken.training.loop import EvaluationDone, Event, StepDone
 from small_recipe import SMALL
 

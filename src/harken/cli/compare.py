@@ -1,4 +1,4 @@
-"""`harken compare`: print the metrics of runs and their differences from the first."""
+"""`harken compare`: print the metrics of runs, or of groups of seeds, and their differences."""
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,10 @@ from harken.recipe import Recipe, load_effective_recipe, task_of
 from harken.report import comparison
 from harken.report.comparison import ComparedRun, ComparisonRow
 from harken.report.run_page import metric_name
-from harken.run import RECIPE, load, require_run
+from harken.run import load
+from harken.run_folder import RECIPE, require_run, seed_folders
+
+Group = tuple[Path, Sequence[Path]]  # a folder as the user named it, and the runs in it
 
 
 def run(options: argparse.Namespace) -> None:
@@ -34,10 +37,13 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_writable(options.out)
     files = data_files(options)
-    recipes = _recipes(options.folders)
-    task = recipes[options.folders[0]].task
+    groups = [
+        (folder, list(seed_folders(folder).values()) or [folder]) for folder in options.folders
+    ]
+    recipes = _recipes(groups)
+    task = next(iter(recipes.values())).task
     require_same_examples(_examples(recipes, options.split or "dev", files))
-    runs = _evaluate(options, files)
+    runs = _evaluate(groups, options, files)
     rows = comparison.compare_runs(runs)
     if options.out is not None:
         write_text(options.out, comparison.comparison_page(task, runs, rows))
@@ -48,12 +54,13 @@ def run(options: argparse.Namespace) -> None:
         _print(runs, rows)
 
 
-def _recipes(folders: Sequence[Path]) -> dict[Path, Recipe]:
+def _recipes(groups: Sequence[Group]) -> dict[Path, Recipe]:
     """Read the recipes; raise `UserError` if a run is given twice or the tasks differ."""
-    if len(folders) < 2:
-        problem = f"{folders[0]}: expected two or more runs, got one"
+    if len(groups) < 2:
+        problem = f"{groups[0][0]}: expected two or more runs, got one"
         raise UserError(problem, fix="name another run, or use `harken evaluate`")
     resolved: dict[Path, Path] = {}
+    folders = [folder for _, members in groups for folder in members]
     for folder in folders:
         require_run(folder)
         other = resolved.setdefault(folder.resolve(), folder)
@@ -84,39 +91,57 @@ def _examples(
         yield str(folder), examples
 
 
-def _evaluate(options: argparse.Namespace, files: Sequence[Path]) -> list[ComparedRun]:
+def _evaluate(
+    groups: Sequence[Group], options: argparse.Namespace, files: Sequence[Path]
+) -> list[ComparedRun]:
     """Evaluate the runs, with only one model in memory at a time."""
-    names = [folder.resolve().name for folder in options.folders]
-    runs = []
-    for folder, name in zip(options.folders, names, strict=True):
-        loaded = with_search_options(load(folder, options.device), options)
-        runs.append(
-            ComparedRun(
-                folder=str(folder),
-                name=name if names.count(name) == 1 else str(folder),
-                parameters=sum(weight.numel() for weight in loaded.model.parameters()),
-                vocabulary=loaded.vocabulary.sizes.entries,
-                seed=loaded.recipe.seed,
-                evaluation=loaded.evaluate(options.split or "dev", files),
-            )
+    names = [folder.resolve().name for folder, _ in groups]
+    return [
+        _evaluate_group(
+            folder, name if names.count(name) == 1 else str(folder), members, options, files
         )
-    return runs
+        for (folder, members), name in zip(groups, names, strict=True)
+    ]
+
+
+def _evaluate_group(
+    folder: Path,
+    name: str,
+    members: Sequence[Path],
+    options: argparse.Namespace,
+    files: Sequence[Path],
+) -> ComparedRun:
+    seeds, evaluations = [], []
+    for member in members:
+        loaded = with_search_options(load(member, options.device), options)
+        seeds.append(loaded.recipe.seed)
+        evaluations.append(loaded.evaluate(options.split or "dev", files))
+    return ComparedRun(
+        folder=str(folder),
+        name=name,
+        parameters=sum(weight.numel() for weight in loaded.model.parameters()),
+        vocabulary=loaded.vocabulary.sizes.entries,
+        seeds=seeds,
+        evaluations=evaluations,
+    )
 
 
 def _record(
     task: str, runs: Sequence[ComparedRun], rows: Sequence[ComparisonRow]
 ) -> dict[str, object]:
-    listed = []
-    for run in runs:
-        metrics = {name: asdict(value) for name, value in run.evaluation.metrics.items()}
-        listed.append({"run": run.folder, "n": run.evaluation.n, "metrics": metrics})
+    listed = [
+        {"run": run.folder, "seeds": run.seeds, "n": run.n}
+        | {"metrics": {name: asdict(value) for name, value in run.metrics.items()}}
+        for run in runs
+    ]
     differences = [
         {"run": row.run.folder, "against": row.against.folder, "metric": row.metric}
         | asdict(row.difference)
+        | {"corrected_p": row.corrected_p}
         for row in rows
         if row.difference is not None
     ]
-    counts = {run.evaluation.n for run in runs}
+    counts = {run.n for run in runs}
     n = counts.pop() if len(counts) == 1 else None
     return {"task": task, "n": n, "runs": listed, "differences": differences}
 
@@ -124,12 +149,14 @@ def _record(
 def _print(runs: Sequence[ComparedRun], rows: Sequence[ComparisonRow]) -> None:
     # A column per run: a task may have more metrics than fit side by side.
     figures = [
-        (metric_name(key), *(format_estimate(run.evaluation.metrics.get(key)) for run in runs))
+        (metric_name(key), *(format_estimate(run.metrics.get(key)) for run in runs))
         for key in comparison.metric_keys(runs)
     ]
-    counts = ("n", *(str(run.evaluation.n) for run in runs))
-    print_table(("metric", *(run.name for run in runs)), [counts, *figures])
-    print_table(comparison.HEADER, [row.cells for row in rows], text_columns=(0, 1, 2, 6))
+    counts = [("n", *(str(run.n) for run in runs))]
+    if any(len(run.seeds) > 1 for run in runs):
+        counts.append(("seeds", *(str(len(run.seeds)) for run in runs)))
+    print_table(("metric", *(run.name for run in runs)), [*counts, *figures])
+    print_table(comparison.HEADER, [row.cells for row in rows], text_columns=(0, 1, 2, 7))
 
 
 def _print_pivot(options: argparse.Namespace) -> None:

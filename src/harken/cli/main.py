@@ -24,10 +24,10 @@ from harken.version import __version__
 
 # In these modules, `NAME_options` adds the options of a command, and its docstring is the summary.
 GROUPS = {
-    "train and evaluate": (training, "demo new train evaluate compare predict report"),
+    "train and evaluate": (training, "demo new train evaluate compare predict report runs"),
     "inspect": (inspection, "inspect heads ablate patch align"),
     "laboratory": (laboratory, "design claims cost"),
-    "data and machine": (laboratory, "data doctor"),
+    "data and machine": (laboratory, "data doctor completion"),
 }
 
 DISTRIBUTED = ("train", "evaluate", "predict")  # commands that torchrun may start
@@ -57,7 +57,7 @@ def build_parser() -> Parser:
         for name in names.split():
             add_options = getattr(module, f"{name}_options")
             summary: str = add_options.__doc__ or ""
-            lines.append(f"    {name:10}{summary.rstrip('.')}")
+            lines.append(f"    {name:11}{summary.rstrip('.')}")
             command = commands.add_parser(name, description=summary)
             add_options(command)
             command.set_defaults(command=name, parser=command)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from harken import config
 from harken.cli.output import print_note, print_result
-from harken.config.spelling import require_choice
 from harken.config.write import toml_literal
 from harken.errors import UserError
 from harken.files import write_text
@@ -38,7 +37,6 @@ seed = 0
 
 def run(options: argparse.Namespace) -> None:
     """Check the files, then write the recipe."""
-    require_choice("TASK", options.task, list(TASKS))
     if options.out.exists():
         problem = f"{options.out}: the file exists already"
         raise UserError(problem, fix="choose another name with --out, or remove the file")
@@ -85,16 +83,16 @@ def new_recipe(
     }
     if dev is not None:
         data["dev"] = dev
-    overrides = [*layout.overrides([*files.values()])]
-    text, sets = header + _data_table(data, {}), [*overrides, *column_sets]
-    bare = config.loads(recipe_type(), text, base=folder, overrides=sets)
-    if isinstance(bare.data.dev, float):
-        data["dev"] = bare.data.dev  # write the share into the recipe even if it is the default
-    columns, notes = _guessed_columns(getattr(bare.data, "columns", None), files, column_sets)
+    text, overrides = header + _data_table(data, {}), [*layout.overrides([*files.values()])]
+    sets = [*overrides, *column_sets]
+    recipe: Any = config.loads(recipe_type(), text, base=folder, overrides=sets)
+    if isinstance(recipe.data.dev, float):
+        data["dev"] = recipe.data.dev  # write the share into the recipe even if it is the default
+    columns, notes = _guessed_columns(getattr(recipe.data, "columns", None), files, column_sets)
     if columns:
         data["columns"] = columns
     text = header + _data_table(data, {})
-    recipe: Any = config.loads(recipe_type(), text, base=folder, overrides=overrides)
+    recipe = config.loads(recipe_type(), text, base=folder, overrides=overrides)
     notes += layout.check(recipe, [*files.values()])
     splits = TASKS[task].read_splits(recipe)
     overrides += [f"{key}={value}" for key, value in layout.suggest(recipe, splits).items()]
@@ -119,13 +117,18 @@ def _guessed_columns(
     columns: the table [data.columns], in which `column_sets` are set; None for tasks without it
     """
     guessed, notes = dict[str, str](), list[str]()
+    keys = {text.partition("=")[0].strip() for text in column_sets}
     for key, path in files.items() if columns is not None else ():
         fields = [field for field in columns.of(key) if field not in guessed]
-        keys = {text.partition("=")[0] for text in column_sets}
         known = {field: getattr(columns, field) for field in fields if COLUMNS + field in keys}
         if fields and is_table(path) and (new := guess_columns(path, fields, known)):
             guessed |= new
             notes += _preview(path, new, known)
+    for key in keys - {COLUMNS + field for field in guessed}:
+        fix = "leave it out, or name a CSV, TSV, JSON lines or Parquet file"
+        raise UserError(
+            f"--set {key}: expected a table, got {', '.join(map(str, files.values()))}", fix=fix
+        )
     return guessed, notes
 
 

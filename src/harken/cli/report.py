@@ -5,7 +5,8 @@ import argparse
 from harken.cli.output import print_result
 from harken.files import write_text
 from harken.report.run_page import run_report
-from harken.run import REPORT, load
+from harken.run import load
+from harken.run_folder import REPORT
 
 
 def run(options: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
 """Guess which columns of a table hold the fields of an example, by names and contents."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -38,9 +38,11 @@ def guess_columns(path: Path, fields: Collection[str], known: Mapping[str, str])
     A column is guessed by the name of its field, by a similar name, or by its contents: the longest
     texts, or the fewest distinct values. `known` are columns that are not guessed.
     """
-    values, guessed = first_values(path, fields), dict[str, str]()
+    usual = chain.from_iterable(NAMES.get(field, (field,)) for field in fields)
+    values = first_values(path, {*usual, *(column.lower() for column in known.values())})
     if not values:
-        return {}
+        return dict(known)
+    guessed = dict[str, str]()
     for field in fields:
         left = [name for name in values if name not in (*guessed.values(), *known.values())]
         usable = [name for name in left if _has_lists(values[name]) == (field in LISTS)]
@@ -52,8 +54,11 @@ def guess_columns(path: Path, fields: Collection[str], known: Mapping[str, str])
     return guessed
 
 
-def first_values(path: Path, fields: Iterable[str]) -> Values:
-    """Return the values of the first rows by column; empty if the file does not name columns."""
+def first_values(path: Path, usual: Collection[str]) -> Values:
+    """Return the values of the first rows by column; empty if the file does not name columns.
+
+    A TSV file names its columns if its first line has one of the `usual` names, in lower case.
+    """
     if has_lists(path) and path.suffix != ".parquet":
         rows = [
             parse_object(line, "write one", keep_null=True)
@@ -61,8 +66,7 @@ def first_values(path: Path, fields: Iterable[str]) -> Values:
         ]
         common = [name for name in rows[0] if all(name in row for row in rows)]
         return {name: [row[name] for row in rows] for name in common}
-    usual = chain.from_iterable(NAMES.get(field, (field,)) for field in fields)
-    names = column_names(path, {*usual})
+    names = column_names(path, usual)
     columns = {name: name for name in names if name and names.count(name) == 1}
     table = [row for _, row in islice(read_values(path, columns), MAX_ROWS)] if columns else []
     return dict(zip(columns, zip(*table, strict=True), strict=True)) if table else {}

@@ -258,7 +258,7 @@ def column_indices(where: str, names: Sequence[str], columns: Columns) -> list[i
         if column not in names:
             near, shown = nearest(column, names), ", ".join(names)
             fix = f"did you mean {near!r}? " if near else ""
-            fix += f"Set data.columns.{field} to the column of the {field}"
+            fix += f"Rename the column, or set data.columns.{field}"
             message = f"{where} has no column {column!r} (expected one of {shown[:200]})"
             raise UserError(message, fix=fix)
         if names.count(column) > 1:

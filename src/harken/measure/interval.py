@@ -95,6 +95,15 @@ class LinkFunction(NamedTuple):
     slope: Callable[[float], float]  # of `forward`
     top: float | None = None  # the largest value of the metric
 
+    def scaled(self, replicates: Values, value: float) -> Values:
+        """Return the link of replicates of a value, up to a constant.
+
+        A replicate without the only example with errors has an infinite link: linearize it.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scaled = self.forward(replicates)
+        return scaled if np.isfinite(scaled).all() else self.slope(value) * replicates
+
 
 def logit_link(top: float) -> LinkFunction:
     """Return the link of metrics from 0 to `top`."""
@@ -168,12 +177,9 @@ class Sample:
         replicates = leave_one_out(self.metric, counts)
         with np.errstate(divide="ignore", invalid="ignore"):
             center = float(self.link.forward(np.array([value]))[0])
-            scaled = self.link.forward(replicates)
         if not math.isfinite(center):
             return None, None
-        if not np.isfinite(scaled).all():
-            # A replicate without the only example with errors has an infinite link: linearize it.
-            scaled = self.link.slope(value) * replicates
+        scaled = self.link.scaled(replicates, value)
         half_width = jackknife_half_width(scaled, counts[:, -1:] if self.averaged else counts)
         if not half_width > 0:
             return None, None
@@ -190,9 +196,15 @@ def leave_one_out(metric: MetricFunction, counts: Counts) -> Values:
 
 def jackknife_half_width(replicates: Values, sizes: Counts) -> float:
     """Return t times the standard error; 0 if replicates are equal, NaN if one is undefined."""
+    error, degrees_of_freedom = jackknife_error(replicates, sizes)
+    return error * t_quantile(degrees_of_freedom) if error > 0 else error
+
+
+def jackknife_error(replicates: Values, sizes: Counts) -> tuple[float, float]:
+    """Return the standard error, as `jackknife_half_width`, and its degrees of freedom."""
     error = math.sqrt((len(replicates) - 1) * float(replicates.var()))
     if error < 1e-12 or math.isnan(error):
-        return error if math.isnan(error) else 0.0
+        return (error if math.isnan(error) else 0.0), 1.0
     # The effective number of examples (Kish) is 1 / (sum of squared shares, mean over columns).
     totals = sizes.sum(axis=0)
     shares = np.divide(sizes, totals, out=np.zeros_like(sizes), where=totals > 0)
@@ -200,7 +212,7 @@ def jackknife_half_width(replicates: Values, sizes: Counts) -> float:
     influence = replicates - replicates.mean()
     kurtosis = float((influence**4).mean() / influence.var() ** 2)
     degrees_of_freedom = min(1 / squares - 1, 2 * len(replicates) / max(kurtosis - 1, 1e-9))
-    return error * t_quantile(max(1.0, degrees_of_freedom))
+    return error, max(1.0, degrees_of_freedom)
 
 
 def block_sums(counts: Counts, replicates: Values) -> Counts:

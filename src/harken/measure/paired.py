@@ -7,10 +7,11 @@
 
 Pieces of one text are first combined into blocks, since neighbors are correlated. If no example
 changes the difference, the half-width for a bounded metric is the Clopper-Pearson bound for 0 of n.
-p is not corrected for multiple tests.
+`holm` corrects the p values of several comparisons.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -50,6 +51,20 @@ class Difference:
         if self.p >= SIGNIFICANT:
             return None
         return (self.value < 0) == (self.unit in LOWER_IS_BETTER)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p values that bound the probability of any false positive among all tests.
+
+    With m tests, the i-th smallest p value is multiplied by m + 1 - i. It is at least the one
+    before it, and at most 1 (Holm, 1979).
+    """
+    corrected, largest = [0.0] * len(p_values), 0.0
+    ranked = sorted(range(len(p_values)), key=p_values.__getitem__)
+    for remaining, index in zip(range(len(p_values), 0, -1), ranked, strict=True):
+        largest = max(largest, min(1.0, remaining * p_values[index]))
+        corrected[index] = largest
+    return corrected
 
 
 def comparable(first: Sample, second: Sample) -> bool:

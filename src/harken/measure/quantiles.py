@@ -52,6 +52,11 @@ def t_quantile(df: float, level: float = 0.95) -> float:
     return math.sqrt(df * (1 - complement) / complement)
 
 
+def t_tail(t: float, df: float) -> float:
+    """Return P(|T| >= |t|) for Student's T with `df` degrees of freedom."""
+    return incomplete_beta(df / 2, 0.5, df / (df + t * t))
+
+
 def lower_bound(successes: float, trials: float, alpha: float) -> float:
     """Return the lower Clopper-Pearson bound of a proportion; it errs with probability <= alpha."""
     return 0.0 if successes <= 0 else beta_quantile(alpha, successes, trials - successes + 1)

@@ -5,7 +5,8 @@ import platform
 import torch
 
 from harken.measure.interval import format_interval, format_value
-from harken.run import RECIPE, REPORT, Run
+from harken.run import Run
+from harken.run_folder import RECIPE, REPORT
 from harken.tasks.prediction import Evaluation
 from harken.version import __version__
 

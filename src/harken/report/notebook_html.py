@@ -19,7 +19,8 @@ from harken.report.head_table import head_rows
 from harken.report.page import macro, page_style
 from harken.report.run_page import metric_tables, run_facts
 from harken.report.viewed_attention import view_attention
-from harken.run import METRICS, Run, read_metrics
+from harken.run import Run
+from harken.run_folder import METRICS, read_metrics
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation
 

@@ -16,7 +16,8 @@ from harken.report.honesty import honesty_section
 from harken.report.page import Section, page
 from harken.report.tables import ResultRow, result_table
 from harken.report.viewed_attention import view_attention
-from harken.run import LOG, Run, read_log
+from harken.run import Run
+from harken.run_folder import LOG, read_log
 from harken.start import read_origins
 from harken.tasks.prediction import Evaluation
 from harken.training.origins import WeightsLoaded

@@ -189,12 +189,14 @@ class ClassifyTask(Task[ClassifyRecipe, LabeledExample, LabelVocabulary, Classif
         names = [example.input for example in examples]
         inputs = recipe.reader(vocabulary).store(names, config, cache)
         targets = vocabulary.targets(examples, multiple=recipe.is_multiple)
-        budget = math.ceil(config.batch_size * inputs.lengths.mean())
-        sampler = BucketSampler(inputs.lengths, budget, recipe.seed)
+        # Not bucketed by length: batches of similar inputs have similar labels, and train worse.
+        sampler = BucketSampler(
+            np.ones(len(examples), dtype=np.int64), config.batch_size, recipe.seed
+        )
 
         def batch(step: int) -> list[LabeledBatch]:
             chosen = sampler.batch(step)
-            arguments = inputs.batch(chosen, rng(recipe.seed, step))
+            arguments = inputs(chosen, rng(recipe.seed, step))
             return [LabeledBatch(arguments, targets[torch.from_numpy(chosen)])]
 
         dev = splits["dev"]

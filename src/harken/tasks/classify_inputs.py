@@ -38,7 +38,7 @@ class ClassifyStage(StageConfig):
 
     steps: int = bounded(1000, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     optimizer: OptimizerConfig = AdamWConfig(lr=2e-3, weight_decay=0.01)  # optimizer, learning rate
-    # mean number of inputs per batch; batches of long inputs have fewer, those of short ones more
+    # number of inputs per batch
     batch_size: int = bounded(64, at_least=1, at_most=MAX_BATCH)
     label_smoothing: float = bounded(0.0, at_least=0.0, below=1.0)  # of the targets
     # text: word dropout a: a word with count c becomes unknown with probability a / (a + c)
@@ -78,11 +78,8 @@ class ReadInputs(NamedTuple):
     truncations: Sequence[Truncation | None]
 
 
-class TrainingInputs(NamedTuple):
-    """Training inputs by index."""
-
-    lengths: IntArray  # of all inputs, in tokens, frames or images
-    batch: Callable[[IntArray, np.random.Generator], Arguments]  # augmented inputs
+TrainingInputs = Callable[[IntArray, np.random.Generator], Arguments]
+"""A function that returns the training inputs with these indices, augmented."""
 
 
 class StateLabels(NamedTuple):

@@ -100,7 +100,6 @@ class SoundReader:
         shards = stored_frames(
             lambda: map(self._signal, inputs), self.filterbank, stage.speeds, cache / "frames"
         )
-        lengths = shards.lengths.reshape(len(stage.speeds), len(inputs)).max(axis=0)
 
         def batch(chosen: IntArray, generator: np.random.Generator) -> Arguments:
             speeds = generator.integers(len(stage.speeds), size=len(chosen))
@@ -110,7 +109,7 @@ class SoundReader:
             frames = equalize(frames, present, stage.random_equalizer, generator)
             return spec_augment(frames, present, stage.spec_augment, generator), present
 
-        return TrainingInputs(np.maximum(lengths, 1), batch)
+        return batch
 
     def labels(self, text: str, model: Classifier) -> StateLabels:
         (frames, _), _ = self.read([text])
@@ -206,7 +205,7 @@ class ImageReader:
             pixels = self.config.encode(array.take(chosen.tolist()))
             return (random_affine(pixels, stage.random_affine, generator),)
 
-        return TrainingInputs(np.ones(len(inputs), dtype=np.int64), batch)
+        return batch
 
     def labels(self, text: str, model: Classifier) -> StateLabels:
         positions = [f"{x}, {y}" for y in range(model.rows) for x in range(model.columns)]

@@ -22,7 +22,7 @@ labels = "{data.labels}"    # "multiple": an example may have several labels
 TRAINING = """
 [training.labels]
 steps = {training.labels.steps}
-batch_size = {training.labels.batch_size}    # mean number of inputs per batch
+batch_size = {training.labels.batch_size}    # inputs per batch
 evaluate_every = {training.labels.evaluate_every}    # steps; keeps the best weights; 0: never
 """
 TEXT = """

@@ -104,7 +104,7 @@ class WordReader:
             rows = tagged_batch(corpus, windows, chosen, PAD)
             return tagging.unk_dropout(rows, counts, stage.unk_dropout, UNKNOWN, generator)[:-1]
 
-        return TrainingInputs(corpus.lengths, batch)
+        return batch
 
     def labels(self, text: str, model: Classifier) -> StateLabels:
         return StateLabels("words", words_of(text)[: self.max_length])
@@ -180,7 +180,7 @@ class TokenReader:
             dropped = torch.from_numpy(drawn < stage.unk_dropout) & inner
             return tokens.masked_fill(dropped, special.unknown), present
 
-        return TrainingInputs(texts.lengths, batch)
+        return batch
 
     def labels(self, text: str, model: Classifier) -> StateLabels:
         (tokens,) = self.vocabulary.encode([text])

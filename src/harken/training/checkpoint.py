@@ -5,6 +5,7 @@ A checkpoint is a folder `checkpoints/stage-1-step-0000400/`:
     model.safetensors       weights
     best.safetensors        the best weights so far, if the stage is evaluated
     optimizer.safetensors   optimizer state, named `weight|key`
+    average.safetensors     weights of an average, named `number|weight`, if the stage has one
     progress.json           the fields of `Progress`
     manifest.json           SHA-256 of all of these
 
@@ -14,7 +15,8 @@ and the step.
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -66,6 +68,7 @@ class Checkpoint:
     model: Weights
     best: Weights | None
     optimizer: Weights
+    kept: Sequence[Weights] = ()  # of an average
 
 
 def model_state(model: nn.Module) -> Weights:
@@ -78,6 +81,20 @@ def model_state(model: nn.Module) -> Weights:
 def load_model_state(model: nn.Module, weights: Mapping[str, Tensor], where: Path) -> None:
     """Copy weights into a model that must have exactly these names and shapes."""
     state = model_state(model)
+    _require_fit(state, weights, where)
+    for name, tensor in state.items():
+        tensor.copy_(shard_like(weights[name], tensor))
+
+
+def weights_like(state: Weights, weights: Mapping[str, Tensor], where: Path) -> Weights:
+    """Return weights on the devices, and divided in the way, of those in `state`."""
+    _require_fit(state, weights, where)
+    return {
+        name: shard_like(weights[name], tensor).to(tensor.device) for name, tensor in state.items()
+    }
+
+
+def _require_fit(state: Weights, weights: Mapping[str, Tensor], where: Path) -> None:
     wrong = sorted(
         name
         for name in state.keys() | weights.keys()
@@ -89,8 +106,6 @@ def load_model_state(model: nn.Module, weights: Mapping[str, Tensor], where: Pat
             f"shape, such as {wrong[0]!r})",
             fix="restore recipe.toml and the weights from the same run",
         )
-    for name, tensor in state.items():
-        tensor.copy_(shard_like(weights[name], tensor))
 
 
 def optimizer_state(model: nn.Module, optimizers: Iterable[Optimizer]) -> Weights:
@@ -188,6 +203,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     parts = {"model": checkpoint.model, "optimizer": checkpoint.optimizer}
     if checkpoint.best is not None:
         parts["best"] = checkpoint.best
+    if checkpoint.kept:
+        parts["average"] = _numbered(checkpoint.kept)
     if not world().is_main:
         for name, weights in parts.items():
             write_weights(target / f"{name}.safetensors", weights)
@@ -224,7 +241,8 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def _read(path: Path) -> Checkpoint:
-    parts = ["model", "optimizer", *(["best"] if (path / "best.safetensors").exists() else [])]
+    optional = [part for part in ("best", "average") if (path / f"{part}.safetensors").exists()]
+    parts = ["model", "optimizer", *optional]
     check_digests(path, ["progress.json", *(f"{part}.safetensors" for part in parts)])
     progress = _read_progress(path / "progress.json")
     weights = {part: load_weights(path / f"{part}.safetensors") for part in parts}
@@ -233,7 +251,25 @@ def _read(path: Path) -> Checkpoint:
         model=weights["model"],
         best=weights.get("best"),
         optimizer=weights["optimizer"],
+        kept=_by_number(weights.get("average", {})),
     )
+
+
+def _numbered(kept: Sequence[Weights]) -> Weights:
+    return {
+        f"{number:03d}|{name}": tensor
+        for number, weights in enumerate(kept)
+        for name, tensor in weights.items()
+    }
+
+
+def _by_number(numbered: Weights) -> list[Weights]:
+    """Return what `_numbered` was given."""
+    kept: dict[str, Weights] = defaultdict(dict)
+    for key, tensor in numbered.items():
+        number, _, name = key.partition("|")
+        kept[number][name] = tensor
+    return [kept[number] for number in sorted(kept)]
 
 
 def _read_progress(path: Path) -> Progress:

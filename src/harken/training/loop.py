@@ -21,6 +21,13 @@ from torch import Tensor, nn
 from harken.config import MAX_STEPS, bounded
 from harken.errors import Failure, UserError
 from harken.layers.onednn import onednn_linears
+from harken.training.average import (
+    AverageConfig,
+    NoAverageConfig,
+    copy_weights,
+    mean_weights,
+    replaced_weights,
+)
 from harken.training.checkpoint import (
     Checkpoint,
     Progress,
@@ -32,6 +39,7 @@ from harken.training.checkpoint import (
     model_state,
     optimizer_state,
     save_checkpoint,
+    weights_like,
 )
 from harken.training.distributed import agree, gather_rows, raise_on_all, sum_counts, world
 from harken.training.gradients import clip_gradients, gradient_sum
@@ -54,6 +62,8 @@ class StageConfig:
     max_grad_norm: float = bounded(1.0, above=0.0)
     optimizer: OptimizerConfig = MuonConfig()  # optimizer and its learning rate
     schedule: ScheduleConfig = ScheduleConfig()  # learning rate over the steps
+    # average of the weights over the steps, which is evaluated and kept
+    average: AverageConfig = NoAverageConfig()
     # steps between evaluations on the dev set; 0 disables them
     evaluate_every: int = bounded(0, at_least=0, at_most=MAX_STEPS)
     # number of evaluations without improvement after which the stage stops; 0 disables stopping
@@ -63,6 +73,8 @@ class StageConfig:
     def __post_init__(self) -> None:
         if self.micro_batches.bit_count() != 1:
             raise ValueError(f"micro_batches = {self.micro_batches} (expected a power of two)")
+        if self.average.kind == "checkpoints" and self.evaluate_every == 0:
+            raise ValueError('average.kind = "checkpoints" (expected evaluate_every of 1 or more)')
 
 
 def stage_configs(training: object) -> list[tuple[str, StageConfig]]:
@@ -208,6 +220,7 @@ class Training(Generic[Model]):
         self.runtime, self.device, self.checkpoints = runtime, device, checkpoints
         self.progress, self._stop = Progress(), stop or StopSignals()
         self.best: Weights | None = None
+        self.kept: Sequence[Weights] = ()  # of the average of the stage
         self._optimizers: list[torch.optim.Optimizer] = []
         self._signal = 0  # received by any process before the end of the last step
         self._gradients = gradient_sum(model, runtime, len(stages))
@@ -219,6 +232,8 @@ class Training(Generic[Model]):
             return False
         load_model_state(self.model, stored.model, self.checkpoints)
         self.progress, self.best = stored.progress, stored.best
+        state = model_state(self.model)
+        self.kept = [weights_like(state, weights, self.checkpoints) for weights in stored.kept]
         if self.progress.stage < len(self.stages) and self.progress.step > 0:
             self._optimizers = self._stage.config.optimizer.build(self.model)
             load_optimizer_state(self.model, self._optimizers, stored.optimizer)
@@ -235,6 +250,7 @@ class Training(Generic[Model]):
             model=model_state(self.model),
             best=self.best,
             optimizer=optimizer_state(self.model, self._optimizers),
+            kept=self.kept,
         )
         path = checkpoint_path(self.checkpoints, self.progress)
         save_checkpoint(self.checkpoints, checkpoint)
@@ -260,9 +276,11 @@ class Training(Generic[Model]):
             done = self.progress.step
             if done < config.steps and done % config.save_every == 0:
                 yield agree(self.save)
+        if self.best is None and self.kept:
+            self.best = mean_weights(self.kept)
         if self.best is not None:
             load_model_state(self.model, self.best, self.checkpoints)
-        self.progress, self.best = Progress(stage=self.progress.stage + 1), None
+        self.progress, self.best, self.kept = Progress(stage=self.progress.stage + 1), None, ()
         self._optimizers = []
         yield agree(self.save)
 
@@ -297,6 +315,7 @@ class Training(Generic[Model]):
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         done, interval = step + 1, config.evaluate_every
+        self.kept = config.average.after_step(self.kept, model_state(self.model), done)
         at_interval = interval > 0 and (done == config.steps or done % interval == 0)
         due = at_interval and stage.evaluate is not None
         self.progress = replace(self.progress, step=done, evaluation_due=due)
@@ -345,12 +364,15 @@ class Training(Generic[Model]):
         self.model.eval()
         # All ranks write a checkpoint of a sharded model together, so none may stop alone.
         sharded = uses_sharding(self.runtime)
-        with gathered(self.model), nullcontext() if sharded else self._stop.immediate():
-            value = stage.evaluate(self.model)
+        kept = stage.config.average.at_evaluation(self.kept, model_state(self.model))
         best = self.progress.best
-        better = not math.isnan(value) and (best is None or value > best)
-        if better:
-            self.best = {name: w.clone() for name, w in model_state(self.model).items()}
+        with replaced_weights(self.model, kept, self.checkpoints):
+            with gathered(self.model), nullcontext() if sharded else self._stop.immediate():
+                value = stage.evaluate(self.model)
+            better = not math.isnan(value) and (best is None or value > best)
+            if better:
+                self.best = copy_weights(model_state(self.model))
+        self.kept = kept
         self.progress = replace(
             self.progress,
             best=value if better else best,

@@ -1,10 +1,11 @@
-"""Commands for formulas, data and the machine: design, claims, cost, data, doctor."""
+"""Commands for formulas, data and the machine: design, claims, cost, data, doctor, completion."""
 
 import argparse
 from pathlib import Path
 
 from harken.cli.arguments import Parser, at_least, positive
 
+SHELLS = ("bash", "zsh", "fish")
 KINDS = {
     "shift": "attends to the token --offset positions back",
     "band": "attends to the tokens around --offset positions back",
@@ -148,3 +149,15 @@ def doctor_options(parser: Parser) -> None:
     """Report package versions, the device and the speed of this machine."""
     parser.add_json()
     parser.epilog = "examples:\n  harken doctor --json\n"
+
+
+def completion_options(parser: Parser) -> None:
+    """Print a script that completes commands, options and files in your shell."""
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="Shell: bash, zsh or fish")
+    parser.epilog = """examples:
+  harken completion bash > ~/.local/share/bash-completion/completions/harken
+  harken completion zsh > "${fpath[1]}/_harken"
+  harken completion fish > ~/.config/fish/completions/harken.fish
+
+Start a new shell afterwards.
+"""

@@ -1,8 +1,11 @@
-"""Commands that train and evaluate: demo, new, train, evaluate, compare, predict, report."""
+"""Commands that train and evaluate: demo, new, train, evaluate, compare, predict, report, runs."""
 
 from pathlib import Path
 
 from harken.cli.arguments import DEVICES, Parser, at_least, fraction
+
+# As in `recipe.TASKS`, whose module imports PyTorch.
+TASK_NAMES = ("answer", "classify", "tag", "fill", "lm", "translate", "transcribe", "caption")
 
 
 def demo_options(parser: Parser) -> None:
@@ -31,8 +34,8 @@ examples:
 def new_options(parser: Parser) -> None:
     """Check your files and write a recipe for them."""
     add = parser.add_argument
-    tasks = "answer, classify, tag, fill, lm, translate, transcribe or caption"
-    add("task", metavar="TASK", help=f"Task: {tasks}")
+    tasks = f"{', '.join(TASK_NAMES[:-1])} or {TASK_NAMES[-1]}"
+    add("task", choices=TASK_NAMES, metavar="TASK", help=f"Task: {tasks}")
     add("files", nargs="*", default=[], type=Path, metavar="FILE", help="Data files")
     path = Path("recipe.toml")
     add("--out", type=Path, default=path, metavar="RECIPE.toml", help="Recipe to write")
@@ -68,6 +71,8 @@ def train_options(parser: Parser) -> None:
     text = "Run folder to write (default: runs/NAME for NAME.toml)"
     add("--run", type=Path, metavar="DIR", dest="folder", help=text)
     add("--seed", type=int, metavar="N", help="Seed of the run (default: that of the recipe)")
+    text = "Train N runs, with seeds that count up from the first, in DIR/seed-0, DIR/seed-1, …"
+    add("--seeds", type=at_least(2), metavar="N", help=text)
     add("--device", choices=DEVICES, help="Device to train on (default: that of the recipe)")
     add("--resume", action="store_true", help="Continue an interrupted run")
     parser.add_json()
@@ -75,6 +80,7 @@ def train_options(parser: Parser) -> None:
   harken train recipe.toml
   harken train recipe.toml --set model.width=128 --set training.pretrain.steps=500 --run runs/small
   harken train runs/small/recipe.toml --resume
+  harken train recipe.toml --seeds 3 --run runs/three
 """
 
 
@@ -101,7 +107,8 @@ examples:
 def compare_options(parser: Parser) -> None:
     """Evaluate runs on the same examples and test their differences for significance."""
     add = parser.add_argument
-    add("folders", nargs="+", type=Path, metavar="RUN", help="Run folders, two or more")
+    text = "Run folders, or folders of seeds (`train --seeds`), two or more"
+    add("folders", nargs="+", type=Path, metavar="RUN", help=text)
     parser.add_data_options()
     parser.add_search_options(("beam", "mode", "ctc_weight"))
     add("--rows", metavar="KEY", help="Print a table with a row per value of this recipe key")
@@ -109,13 +116,18 @@ def compare_options(parser: Parser) -> None:
     add("--metric", metavar="NAME", help="Metric in the cells (default: the first of the task)")
     add("--out", type=Path, metavar="FILE.html", help="Also write the comparison as a page")
     parser.add_device_and_json()
-    parser.epilog = """With --rows and --columns, each run is evaluated on its own split (unless
---data or --source and --target are given), without significance tests. For a key of [data], the
-table shows the name of the folder of the file.
+    parser.epilog = """Each run is compared with the first one. A folder of seeds is one group: its
+metrics are means over its seeds, and its intervals and p values are over seeds and examples. With
+more than two runs, the p values of each metric are corrected for multiple comparisons (Holm).
+
+With --rows and --columns, each run is evaluated on its own split (unless --data or --source and
+--target are given), without significance tests. For a key of [data], the table shows the name of
+the folder of the file.
 
 examples:
   harken compare runs/plain runs/rotary runs/synthesizer --split test --json
   harken compare runs/rnn runs/transformer --source test.en --target test.de --out page.html
+  harken compare runs/plain-seeds runs/rotary-seeds --split test
   harken compare runs/*/ --rows data.train --columns model.encoder.kind --split test
 """
 
@@ -176,4 +188,21 @@ def report_options(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help=text)
     parser.epilog = """examples:
   harken report runs/demo --out page.html
+"""
+
+
+def runs_options(parser: Parser) -> None:
+    """List the runs in a folder: task, state, main metric, parameters, size and date."""
+    add, folder = parser.add_argument, Path("runs")
+    add("folder", nargs="?", type=Path, default=folder, metavar="FOLDER", help="Folder of runs")
+    parser.add_json()
+    parser.epilog = """states:
+  finished      trained and evaluated on the dev split
+  training      a process trains it now; stage and step are those of the log
+  interrupted   `harken train RUN/recipe.toml --resume` continues it
+  damaged       a file cannot be read; stderr names it
+
+examples:
+  harken runs
+  harken runs experiments --json
 """
