@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ import harken
 from harken.errors import UserError
 from harken.models.huggingface import read_folder
 from harken.pipeline import train
-from harken.recipe import load_recipe
+from harken.recipe import TASKS, load_recipe
 from harken.run_folder import read_log
-from harken.start import read_origins
+from harken.start import fit_vocabulary, load_starting_weights, read_origins
 from harken.training.checkpoint import load_weights, model_state
 from harken.training.loop import Event, StepDone
 from harken.training.signals import Interrupted
@@ -295,6 +296,20 @@ def test_weights_do_not_depend_on_the_number_of_processes(desk: Path) -> None:
         )
         for name, weight in expected.items():
             torch.testing.assert_close(weights[name], weight, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_starts_from_a_run_of_its_own(
+    task: str, untrained_run: Callable[[str], Path]
+) -> None:
+    run = untrained_run(task)
+    recipe = load_recipe(run / "recipe.toml", [f"model.start_from={run}", "seed=7"])
+    vocabulary = fit_vocabulary(recipe, ())
+    model = TASKS[task].build(recipe, vocabulary.sizes)
+    loaded = load_starting_weights(model, run)
+    assert {tensor.origin for tensor in loaded.tensors} == {"loaded"} and loaded.unused == ()
+    for name, weight in load_weights(run / "model.safetensors").items():
+        assert torch.equal(model_state(model)[name], weight)
 
 
 @pytest.mark.parametrize(
