@@ -100,16 +100,19 @@ def is_kind_key(spec: KeySpec) -> bool:
     return len(choices(spec.types)) == 1
 
 
-def tables(types: Types, path: tuple[str, ...] = ()) -> Iterator[tuple[type, str, str]]:
-    """Yield (class, path, kind) of every table of a recipe."""
+def tables(
+    types: Types, path: tuple[str, ...] = (), owner: str = ""
+) -> Iterator[tuple[type, str, str, str]]:
+    """Yield (class, path, kind, kind of the table that holds it) of every table of a recipe."""
     union = config_types(types)
     tag, by_value = tagged_classes(union) if len(union) > 1 else ("", {})
     values = {kind: f'{tag} = "{value}"' for value, kind in by_value.items()}
     for kind in union:
-        yield kind, ".".join(path), values.get(kind, "")
+        value = values.get(kind, "")
+        yield kind, ".".join(path), value, owner
         for name, spec in key_specs(kind).items():
-            yield from tables(spec.types, (*path, name))
-            yield from tables(item_types(spec.types), (*path, name))
+            yield from tables(spec.types, (*path, name), value)
+            yield from tables(item_types(spec.types), (*path, name), value)
 
 
 class Reference:
@@ -118,11 +121,13 @@ class Reference:
     def __init__(self) -> None:
         self.paths: dict[type, list[str]] = defaultdict(list)
         self.kinds: dict[type, str] = {StageConfig: ""}
+        self.owners: dict[type, str] = {}
         users: dict[type, set[str]] = defaultdict(set)
         for task in TASKS:
-            for kind, path, value in tables(types_of(TASKS[task].recipe_type)):
+            for kind, path, value, owner in tables(types_of(TASKS[task].recipe_type)):
                 self.paths[kind] = list(dict.fromkeys((*self.paths[kind], path)))
                 self.kinds[kind] = self.kinds.get(kind) or value
+                self.owners[kind] = owner
                 users[kind].add(task)
         self.titles = {task: f"Recipe of the task {task}" for task in TASKS}
         self.pages: dict[str, list[type]] = {task: [] for task in TASKS}
@@ -141,7 +146,10 @@ class Reference:
         paths = self.paths[kind]
         names = paths if len(paths) == 1 else sorted({path.rpartition(".")[2] for path in paths})
         table = " or ".join(f"[{name}]" for name in names if name) or "Top level"
-        return f"{table} with {self.kinds[kind]}" if self.kinds[kind] else table
+        others = [other for other in self.kinds if self.paths[other] == paths]
+        # Tables of one path in different tables, such as the columns of texts and of sounds.
+        value = self.kinds[kind] or (self.owners[kind] if len(others) > 1 else "")
+        return f"{table} with {value}" if value else table
 
     def link(self, kind: type, name: str = "table") -> str:
         anchor = re.sub(r"[^\w\- ]", "", self.heading(kind).lower()).replace(" ", "-")

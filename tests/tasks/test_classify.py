@@ -75,7 +75,7 @@ def recipe_of(name: str, corpus: Path, *sets: str) -> Any:
 
 
 def test_a_small_model_learns_and_names_its_labels(corpus: Path, tmp_path: Path, cli: Cli) -> None:
-    steps = ("training.labels={steps=60,batch_size=32,optimizer={lr=0.02}}", "model.dropout=0.1")
+    steps = ("training.labels={steps=120,batch_size=32,optimizer={lr=0.02}}", "model.dropout=0.1")
     run = train(recipe_of("words", corpus, *steps), tmp_path / "run")
     evaluation = run.evaluate()
     assert list(evaluation.metrics) == [

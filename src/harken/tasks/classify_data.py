@@ -32,6 +32,7 @@ from harken.tasks.classify_text import TokenEncoding, WordEncoding
 from harken.tasks.columns import LabeledImageColumns, LabeledSoundColumns, LabeledTextColumns
 from harken.tasks.task import SplitPaths
 from harken.training.runtime import RuntimeConfig
+from harken.training.tracking import Tracker
 
 MAX_BYTES = 2**26  # of a stored vocabulary
 # Kinds of encoding and model for each kind of input.
@@ -78,6 +79,7 @@ class ClassifyTraining:
     """Runtime, and the only stage of training."""
 
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
+    track: tuple[Tracker, ...] = ()  # "tensorboard" writes event files into the run folder
     labels: ClassifyStage = field(default_factory=ClassifyStage)  # the only stage
 
 
