@@ -10,7 +10,7 @@ MIN_CAPACITY = 32  # tokens
 
 
 class KeyValues(NamedTuple):
-    """Keys and values of a layer; keys are None for scores without keys."""
+    """Keys and values of one layer; keys are None for scores without keys."""
 
     keys: Float[Tensor, "B kv_heads S U"] | None
     values: Float[Tensor, "B kv_heads S I"]

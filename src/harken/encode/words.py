@@ -28,7 +28,7 @@ from harken.inputs import read_json, short_path
 FIRST_INDEX = UNKNOWN + 1  # of words and characters; PAD and UNKNOWN come before
 MAX_BYTES = 2**26
 MAX_COUNT = 2**40  # a larger count means that the file is damaged
-END_CHARACTERS = 20  # at each end of a word; characters between them are ignored
+END_CHARACTERS = 20  # at both ends of the word; characters between them are ignored
 
 
 class WordStatistics(NamedTuple):
@@ -52,7 +52,7 @@ class WordVocabularyConfig:
     """Which words have an embedding."""
 
     kind: Literal["words"] = "words"
-    # minimum count of a word; rarer words have the embedding of the unknown word
+    # minimum count; rarer words have the embedding of the unknown word
     min_count: int = bounded(1, at_least=1)
     # words that differ only in case share an embedding; their characters keep the case
     lowercase: bool = True

@@ -15,7 +15,7 @@ from harken.formats.text import read_blocks, read_lines, require_file
 from harken.inputs import exists, is_file
 
 Documents = Literal["file", "lines"]  # each file is one text, or each line is one
-Files = Path | tuple[Path, ...]  # a file, a glob or several of them
+Files = Path | tuple[Path, ...]  # paths, which may be globs
 
 
 class TextBlock(NamedTuple):

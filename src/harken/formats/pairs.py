@@ -25,7 +25,7 @@ MAX_HELD_OUT = 2**16  # distinct sources, however large the share is
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParallelFiles:
-    """Two texts whose lines correspond; each is a file, a list of files or a glob."""
+    """Two texts whose lines correspond; each is one path, a list of paths or a glob."""
 
     source: Files  # sentences, one per line
     target: Files  # their translations

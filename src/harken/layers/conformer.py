@@ -36,7 +36,7 @@ class ConformerEncoderConfig:
     layers: int = bounded(4, at_least=1, at_most=MAX_LAYERS)  # number of blocks
     max_length: int = bounded(1024, at_least=1)  # maximum number of input positions
     attention: MultiHeadConfig = MultiHeadConfig(score=TransformerXLConfig())  # self-attention
-    position: PositionConfig = NoPositionConfig()  # positional encoding, besides that of the score
+    position: PositionConfig = NoPositionConfig()  # positional encoding, apart from the score's
     feedforward: FeedForwardConfig = FeedForwardConfig(
         activation="silu"
     )  # both feed-forward layers

@@ -1,7 +1,7 @@
 """Cloze models: predict missing words from the words on both sides.
 
     rnn      logits[w] = e[w]·W→·h→[t-1] + e[w]·W←·h←[t+1], where h→ runs from the left and h← from
-             the right: neither reads word t, so one pass predicts all words of a row
+             the right: neither reads word t, so one pass predicts all words of each row
     masked   logits[w] = e[w]·W·h[t], where h is an encoder over words with <mask> at the blanks
              (BERT): a prediction does not see the words at the other blanks of its row
 
@@ -38,7 +38,7 @@ class BiRNNClozeConfig(StartConfig):
     """A forward RNN over the words before a blank, and a backward RNN over those after it."""
 
     kind: Literal["rnn"] = "rnn"
-    predicts_all_words: ClassVar[bool] = True  # one pass predicts every word of a row
+    predicts_all_words: ClassVar[bool] = True  # one pass predicts every word of each row
     max_length: ClassVar[int | None] = None  # maximum number of words in a row; None for no limit
     width: int = bounded(192, at_least=1)  # width J of the embeddings
     cell: RecurrentConfig = LSTMConfig()  # the recurrent layers of each direction

@@ -109,7 +109,7 @@ class TaggerConfig(StartConfig):
 
     kind: Literal["tagger"] = "tagger"
     max_pieces: ClassVar[int | None] = None  # for models that read word pieces
-    # width J of a word: its embedding and its character features together
+    # width J per word: embedding and character features together
     width: int = bounded(320, at_least=1)
     characters: CharacterFeaturesConfig = CharacterCNNConfig()  # character features
     # encoder over the words

@@ -90,7 +90,7 @@ steps = 0    # on questions only, after pretraining
 class AnswerData:
     """Texts for pretraining, and questions with answers."""
 
-    pretrain: Files  # texts, one per line: a file, list of files or glob
+    pretrain: Files  # texts, one per line: path, list of paths or glob
     train: Path  # training questions: lines `question<TAB>answer`, or a table
     dev: Path | float = 0.15  # validation questions, or a share of `train` to hold out
     test: Path | None = None  # questions that are not used in training
@@ -115,7 +115,7 @@ class PretrainConfig(StageConfig):
     views: ViewsConfig = field(default_factory=ViewsConfig)  # augmentation of the texts
     # share of the tokens of a batch that belong to training questions
     question_ratio: float = bounded(0.0, at_least=0.0, below=1.0)
-    pack: bool = False  # put several texts into a row: less padding, but a slower mask
+    pack: bool = False  # put several texts into each row: less padding, but a slower mask
 
     def __post_init__(self) -> None:
         StageConfig.__post_init__(self)  # super() fails in a dataclass with slots

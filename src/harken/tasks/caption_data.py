@@ -34,7 +34,7 @@ PIXELS = "pixels.npy"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaptionSplit:
-    """The captions of some images of a file."""
+    """Captions of some images."""
 
     captions: Path  # file of captions
     image_list: Path  # names of the images to use, one per line

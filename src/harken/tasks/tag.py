@@ -104,7 +104,7 @@ class VectorsConfig(StageConfig):
     steps: int = bounded(0, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     optimizer: OptimizerConfig = AdamWConfig(lr=5e-3, weight_decay=0.0)  # optimizer, learning rate
     batch_tokens: int = bounded(1024, at_least=1, at_most=MAX_BATCH)  # words per batch
-    cbow: CBOWConfig = CBOWConfig()  # context of a word
+    cbow: CBOWConfig = CBOWConfig()  # context of each word
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

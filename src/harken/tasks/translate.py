@@ -96,7 +96,7 @@ length_penalty = {search.length_penalty}
 class TranslateData:
     """Two texts whose lines correspond, or files with both sides of each pair."""
 
-    train: ParallelFiles | Files  # training files: two texts, or a file, list or glob
+    train: ParallelFiles | Files  # two texts, or path, list of paths or glob of pair files
     dev: ParallelFiles | Files | float = 0.02  # validation files, or a share to hold out
     test: ParallelFiles | Files | None = None  # files that are not used in training
     columns: PairColumns = PairColumns()  # columns of tables
