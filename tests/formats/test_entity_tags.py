@@ -11,12 +11,12 @@ from seqeval.metrics.sequence_labeling import get_entities
 from harken.formats.entity_tags import TagScheme, can_follow, entities_of, tag_scheme
 
 PREFIXES: dict[TagScheme, str] = {"iob1": "IB", "iob2": "BI", "iobes": "BIES"}
-TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("a", "b-c"))]
+TAGS = ["O", *(f"{prefix}-{entity_type}" for prefix in "BIES" for entity_type in ("a", "b-c"))]
 
 
 @given(st.lists(st.sampled_from(TAGS), max_size=12))
 def test_entities_of_any_tags_equal_seqeval(tags: list[str]) -> None:
-    expected = [(kind, start, end + 1) for kind, start, end in get_entities(tags)]
+    expected = [(entity_type, start, end + 1) for entity_type, start, end in get_entities(tags)]
     assert entities_of(tags) == expected
 
 
@@ -25,28 +25,31 @@ def segmentations(words: int) -> Iterator[list[tuple[str, int]]]:
     if words == 0:
         yield []
     for size in range(1, words + 1):
-        for kind in ("a", "b-c", "O") if size == 1 else ("a", "b-c"):
-            yield from ([(kind, size), *rest] for rest in segmentations(words - size))
+        for entity_type in ("a", "b-c", "O") if size == 1 else ("a", "b-c"):
+            yield from ([(entity_type, size), *rest] for rest in segmentations(words - size))
 
 
 def encoded(parts: list[tuple[str, int]], scheme: TagScheme) -> tuple[str, ...]:
     tags, last = [], "O"
-    for kind, size in parts:
-        if kind == "O":
+    for entity_type, size in parts:
+        if entity_type == "O":
             tags.append("O")
         elif scheme == "iobes":
             prefixes = "S" if size == 1 else "B" + "I" * (size - 2) + "E"
-            tags += [f"{prefix}-{kind}" for prefix in prefixes]
+            tags += [f"{prefix}-{entity_type}" for prefix in prefixes]
         else:
-            first = "B" if scheme == "iob2" or kind == last else "I"
-            tags += [f"{first}-{kind}", *[f"I-{kind}"] * (size - 1)]
-        last = kind
+            first = "B" if scheme == "iob2" or entity_type == last else "I"
+            tags += [f"{first}-{entity_type}", *[f"I-{entity_type}"] * (size - 1)]
+        last = entity_type
     return tuple(tags)
 
 
 @pytest.mark.parametrize("scheme", PREFIXES)
 def test_valid_sequences_are_those_of_some_entities(scheme: TagScheme) -> None:
-    tags = ["O", *(f"{prefix}-{kind}" for prefix in PREFIXES[scheme] for kind in ("a", "b-c"))]
+    tags = [
+        "O",
+        *(f"{prefix}-{entity_type}" for prefix in PREFIXES[scheme] for entity_type in ("a", "b-c")),
+    ]
     for words in range(1, 5):
         valid = {
             row
@@ -57,9 +60,9 @@ def test_valid_sequences_are_those_of_some_entities(scheme: TagScheme) -> None:
         }
         assert valid == {encoded(parts, scheme) for parts in segmentations(words)}
         for parts in segmentations(words):
-            sizes = [(kind, size) for kind, size in parts if kind != "O"]
+            sizes = [(entity_type, size) for entity_type, size in parts if entity_type != "O"]
             found = entities_of(encoded(parts, scheme))
-            assert [(entity.kind, entity.end - entity.start) for entity in found] == sizes
+            assert [(entity.type, entity.end - entity.start) for entity in found] == sizes
     rows = [encoded(parts, scheme) for parts in segmentations(4)]
     assert tag_scheme([*rows, ("I-a", "O")]) == scheme  # in spite of one error of IOB2 or IOBES
 

@@ -30,6 +30,7 @@ from harken.formats.captions import read_captions
 from harken.formats.column_guess import guess_columns
 from harken.formats.conllu import read_conllu
 from harken.formats.corpus import TextCorpus
+from harken.formats.labels import FIELDS, InputKind, LabelFormat, read_labeled
 from harken.formats.links import read_links
 from harken.formats.manifest import read_utterances
 from harken.formats.pairs import ParallelFiles, find_pairs
@@ -56,6 +57,7 @@ SHEET = (
     'number{0}question{0}answer\n1{0}"where{0} is\nit?"{0}here\n2{0}who is she?{0}Ada\n'
     '3{0}"what ""was""?"{0}an answer\n4{0}when?{0}5\n'
 )
+LABELED = LabelFormat("text", {"text": "text", "label": "label"}, multiple=False)
 LISTS = {"words": ["They", "duck", "."], "tags": ["PRON", "VERB", "PUNCT"]}
 QUESTIONS = "where is it?\there\nwho is she?\tAda\nwhat?\tan answer\n" * 3
 MANIFEST_TSV = (
@@ -263,6 +265,7 @@ def run_tsv(folder: Path, rng: random.Random) -> None:
     readers: list[tuple[Callable[[Path], object], str]] = [
         (lambda path: list(read_table(path, ASKED)), QUESTIONS),
         (lambda path: list(find_pairs(path).pairs()), QUESTIONS),
+        (lambda path: read_labeled(path, LABELED), QUESTIONS),
         (read_utterances, MANIFEST_TSV),
         (read_captions, CAPTIONS_TSV),
         (read_captions, TOKENS_TSV),
@@ -316,7 +319,7 @@ def _run_kaldi(folder: Path, rng: random.Random) -> None:
 
 
 def run_jsonl(folder: Path, rng: random.Random) -> None:
-    """Manifests of speech, captions of images, COCO's one object, and texts."""
+    """Manifests of speech, captions of images, COCO's one object, labels, and texts."""
     choice = rng.randrange(4)
     if choice == 3:
         path = folder / "mutant.json"
@@ -331,7 +334,12 @@ def run_jsonl(folder: Path, rng: random.Random) -> None:
     data = content.encode("utf-8", "surrogatepass")
     data = mutate_lines(content, rng) if rng.random() < 0.2 else data
     path = _write(folder / "mutant.jsonl", data, rng)
-    if choice == 0 and rng.random() < 0.5:
+    if rng.random() < 0.3:
+        kind: InputKind = ("sound", "image", "image")[choice]
+        column = ("text", "captions", "caption")[choice]
+        columns = {FIELDS[kind]: FIELDS[kind], "label": column}
+        read_labeled(path, LabelFormat(kind, columns, multiple=rng.random() < 0.5))
+    elif choice == 0 and rng.random() < 0.5:
         list(TextCorpus(files=(path,), documents="lines").blocks())
         list(find_pairs(path, ("text", "audio")).pairs())
     elif choice == 0:

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 
-from harken.measure.entities import entity_samples, entity_sets, of_kind
+from harken.measure.entities import entity_samples, entity_sets, of_type
 from harken.measure.paired import comparable, difference
 
-TAGS = ["O", "O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("a", "b"))]
+TAGS = ["O", "O", *(f"{prefix}-{entity_type}" for prefix in "BIES" for entity_type in ("a", "b"))]
 tags = st.sampled_from(TAGS)
 rows = st.lists(st.lists(st.tuples(tags, tags), min_size=1, max_size=7), min_size=1, max_size=5)
 
@@ -31,11 +31,11 @@ def test_scores_equal_seqeval(pairs: list[list[tuple[str, str]]]) -> None:
             assert samples[name].counts.shape[0] == len(pairs)
         if any(true):
             report = classification_report(expected, predicted, output_dict=True)
-            for kind in {entity.kind for row in true for entity in row}:
-                some = entity_samples(of_kind(true, kind), of_kind(found, kind))
-                assert some["f1"].value == pytest.approx(report[kind]["f1-score"])
-                assert some["precision"].value == pytest.approx(report[kind]["precision"])
-                assert some["recall"].estimate().n == report[kind]["support"]
+            for entity_type in {entity.type for row in true for entity in row}:
+                some = entity_samples(of_type(true, entity_type), of_type(found, entity_type))
+                assert some["f1"].value == pytest.approx(report[entity_type]["f1-score"])
+                assert some["precision"].value == pytest.approx(report[entity_type]["precision"])
+                assert some["recall"].estimate().n == report[entity_type]["support"]
 
 
 def test_scores_by_hand() -> None:

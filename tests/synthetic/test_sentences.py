@@ -352,7 +352,7 @@ def test_the_command_names_what_it_wrote(
     command = ["data", "sentences", "--sentences", "11", "--words", "17", "--seed", "3"]
     assert main([*command, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 10
+    assert len(printed) == 13
     assert {Path(line) for line in printed} == set(tmp_path.iterdir())
     config = SentencesConfig(sentences=11, words=17, seed=3)
     phrase = [" ".join(sentence(config, "train", index).words) for index in range(9)]

@@ -86,9 +86,9 @@ def test_a_small_model_learns_and_names_its_labels(corpus: Path, tmp_path: Path,
     assert matrix.header == ("expected", "compound", "question", "report", "statement")
     assert [row[0] for row in scores.rows] == list(matrix.header[1:])
     assert sum(row[-1] for row in calibration.rows) == evaluation.n
-    lines = write_lines(tmp_path, "does the duck see a river ?", "", name="lines.txt")
-    (record, blank) = cli.json("predict", tmp_path / "run", lines, "--nbest", "2")["predictions"]
-    assert record["output"] == "question" and blank["output"] == ""
+    lines = write_lines(tmp_path, "does the duck see a river ?", name="lines.txt")
+    (record,) = cli.json("predict", tmp_path / "run", lines, "--nbest", "2")["predictions"]
+    assert record["output"] == "question"
     probabilities = [label["probability"] for label in record["labels"]]
     assert probabilities == sorted(probabilities, reverse=True)
     assert sum(probabilities) == pytest.approx(1)
@@ -96,7 +96,7 @@ def test_a_small_model_learns_and_names_its_labels(corpus: Path, tmp_path: Path,
     assert [item["output"] for item in record["nbest"]] == [
         label["label"] for label in record["labels"][:2]
     ]
-    printed = cli("predict", tmp_path / "run", lines, "--max-error", "0.3").out.splitlines()
+    printed = cli("predict", tmp_path / "run", lines, "--max-error", "0.5").out.splitlines()
     assert printed[0] in ("question", "?")
 
 

@@ -12,6 +12,7 @@ from harken.recipe import load_recipe
 from harken.run_folder import read_log
 from harken.training.loop import EvaluationDone, Event, StepDone
 from small_recipe import SMALL
+from untrained import equal_weights
 
 TRACK = 'training.track=["tensorboard"]'
 
@@ -30,11 +31,13 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_events_of_a_run_that_fails_twice_and_is_resumed(recipe_file: Path, tmp_path: Path) -> None:
-    """Both stages count their steps from 1. The failures leave steps that are repeated."""
+    """Both stages count their steps from 1. The failures leave steps that are repeated.
+
+    The weights are those of a run without failures and without event files.
+    """
     stage = "training.finetune"
-    recipe = load_recipe(
-        recipe_file, [*SMALL, TRACK, f"{stage}.save_every=2", f"{stage}.evaluate_every=2"]
-    )
+    changes = [*SMALL, f"{stage}.save_every=2", f"{stage}.evaluate_every=2"]
+    recipe = load_recipe(recipe_file, [*changes, TRACK])
 
     def fail_after(last: Event) -> None:
         def listener(event: Event) -> None:
@@ -50,6 +53,8 @@ def test_events_of_a_run_that_fails_twice_and_is_resumed(recipe_file: Path, tmp_
     fail_after((EvaluationDone, "finetune", 4))  # the checkpoint is of step 2
     train(recipe, tmp_path / "run", resume=True)
 
+    train(load_recipe(recipe_file, changes), tmp_path / "whole")
+    assert equal_weights(tmp_path / "run", tmp_path / "whole")
     log = read_log(tmp_path / "run" / "log.jsonl")
     for stage in ("pretrain", "finetune"):
         steps = [event for event in log if event["stage"] == stage and event["event"] == "stepped"]

@@ -11,6 +11,7 @@ from harken.measure.interval import (
     format_difference,
     format_difference_interval,
     format_value,
+    metric_name,
 )
 from harken.run import load
 
@@ -20,7 +21,7 @@ def run(options: argparse.Namespace) -> None:
 
     def show(number: int, total: int, metric: str, ablated: AblatedPart) -> None:
         change = format_difference(ablated.difference.value, ablated.difference.unit)
-        name = metric.replace("_", " ")
+        name = metric_name(metric)
         print_note(f"{number}/{total}  {ablated.part.label}: {change} {name}")
 
     method, count = options.method, options.examples
@@ -62,5 +63,5 @@ def run(options: argparse.Namespace) -> None:
         rows.append((ablated.part.label, *cells, f"{change.p:.4f}"))
     record = {"task": loaded.recipe.task, "n": study.n, "what": options.parts, "how": method}
     record |= {"metric": study.metric, "whole": asdict(study.whole), "parts": parts}
-    header = ("removed", study.metric.replace("_", " "), "difference", "95 % interval", "p")
+    header = ("removed", metric_name(study.metric), "difference", "95 % interval", "p")
     print_json_or_table(options, record, header, rows)

@@ -18,11 +18,11 @@ from harken.cli.search_options import with_search_options
 from harken.config import as_plain
 from harken.errors import UserError
 from harken.files import check_writable, write_text
+from harken.measure.interval import metric_name
 from harken.measure.run_comparison import pivot_table, require_same_examples
 from harken.recipe import Recipe, load_effective_recipe, task_of
 from harken.report import comparison
 from harken.report.comparison import ComparedRun, ComparisonRow
-from harken.report.run_page import metric_name
 from harken.run import load
 from harken.run_folder import RECIPE, require_run, seed_folders
 

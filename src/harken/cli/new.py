@@ -96,6 +96,7 @@ def new_recipe(
     notes += layout.check(recipe, [*files.values()])
     splits = TASKS[task].read_splits(recipe)
     overrides += [f"{key}={value}" for key, value in layout.suggest(recipe, splits).items()]
+    recipe = config.loads(recipe_type(), text, base=folder, overrides=overrides)
     if layout.stage is not None:
         # `stage` is a key such as "training.captions".
         interval = max(1.0, attrgetter(layout.stage)(recipe).steps / EVALUATIONS)

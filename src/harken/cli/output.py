@@ -111,11 +111,11 @@ def print_table(
 
 def print_metrics(record: Mapping[str, Any]) -> None:
     """Print a record with the structure of `metrics.json` as a table."""
-    from harken.measure.interval import PERCENT_UNITS, Estimate
+    from harken.measure.interval import PERCENT_UNITS, Estimate, metric_name
 
     rows = []
     for name, fields in record["metrics"].items():
-        estimate, title = Estimate(**fields), name.replace("_", " ")
+        estimate, title = Estimate(**fields), metric_name(name)
         if estimate.unit not in PERCENT_UNITS and estimate.unit not in title:
             title = f"{title} ({estimate.unit})"
         n = record["n"] if estimate.n is None else estimate.n

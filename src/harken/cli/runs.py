@@ -4,6 +4,7 @@ import argparse
 from dataclasses import asdict
 
 from harken.cli.output import format_estimate, print_json_or_table, print_note
+from harken.measure.interval import metric_name
 from harken.run_list import ListedRun, list_runs
 
 HEADER = ("run", "task", "state", "metric", "value (95 % interval)", "parameters", "size", "date")
@@ -30,7 +31,7 @@ def _cells(listed: ListedRun) -> tuple[str, ...]:
         listed.run,
         listed.task or "–",
         state,
-        "–" if listed.metric is None else listed.metric.replace("_", " "),
+        "–" if listed.metric is None else metric_name(listed.metric),
         format_estimate(listed.estimate),
         "–" if listed.parameters is None else f"{listed.parameters:,}",
         file_size_text(listed.bytes),

@@ -5,11 +5,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harken.cli.output import estimate_cells, print_json, print_metrics, print_note, print_table
-from harken.measure.interval import format_value
+from harken.measure.interval import format_value, metric_name
 from harken.measure.seed_means import SeedEstimate
 from harken.pipeline import train
 from harken.recipe import Recipe, load_recipe
-from harken.report.run_page import metric_name
 from harken.run_folder import RECIPE, REPORT, read_metrics
 from harken.seeds import SeedMetrics, train_seeds
 from harken.training.distributed import agree

@@ -21,13 +21,13 @@ OUTSIDE = "O"
 class Entity(NamedTuple):
     """Words from `start` up to, but not including, `end`."""
 
-    kind: str
+    type: str
     start: int
     end: int
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Return the prefix and the kind of entity, such as B and person; O for any other tag."""
+    """Return the prefix and the entity type, such as B and person; O for any other tag."""
     match = ENTITY_TAG.fullmatch(tag)
     return (match[1], match[2]) if match else (OUTSIDE, "")
 
@@ -35,14 +35,16 @@ def split_tag(tag: str) -> tuple[str, str]:
 def entities_of(tags: Iterable[str]) -> list[Entity]:
     """Return the entities of a sentence, in order."""
     entities: list[Entity] = []
-    last_prefix, last_kind = OUTSIDE, ""
+    last_prefix, last_type = OUTSIDE, ""
     for index, tag in enumerate(tags):
-        prefix, kind = split_tag(tag)
-        if prefix in "BS" or (prefix != OUTSIDE and (last_prefix in "OES" or kind != last_kind)):
-            entities.append(Entity(kind, index, index + 1))
+        prefix, entity_type = split_tag(tag)
+        if prefix in "BS" or (
+            prefix != OUTSIDE and (last_prefix in "OES" or entity_type != last_type)
+        ):
+            entities.append(Entity(entity_type, index, index + 1))
         elif prefix != OUTSIDE:
             entities[-1] = entities[-1]._replace(end=index + 1)
-        last_prefix, last_kind = prefix, kind
+        last_prefix, last_type = prefix, entity_type
     return entities
 
 
@@ -60,8 +62,8 @@ def tag_scheme(sentences: Sequence[Sequence[str]]) -> TagScheme | None:
 
 def can_follow(scheme: TagScheme, tag: str, previous: str) -> bool:
     """Whether a tag may follow another one; O stands for the start and the end of a sentence."""
-    (prefix, kind), (last_prefix, last_kind) = split_tag(tag), split_tag(previous)
-    same_entity = last_prefix != OUTSIDE and kind == last_kind
+    (prefix, entity_type), (last_prefix, last_type) = split_tag(tag), split_tag(previous)
+    same_entity = last_prefix != OUTSIDE and entity_type == last_type
     match scheme:
         case "iob2":
             return prefix != "I" or same_entity

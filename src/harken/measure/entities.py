@@ -1,6 +1,6 @@
 """Precision, recall and F1 of entities, as conlleval and seqeval count them.
 
-    correct      entities of the prediction with the words and the kind of an expected entity
+    correct      entities of the prediction with the words and the type of an expected entity
     precision    correct / predicted          recall  correct / expected
     F1           2 correct / (predicted + expected)
 
@@ -24,9 +24,9 @@ def entity_sets(tags: Tags) -> Entities:
     return [set(entities_of(sentence)) for sentence in tags]
 
 
-def of_kind(entities: Entities, kind: str) -> Entities:
-    """Return the entities of one kind."""
-    return [{entity for entity in row if entity.kind == kind} for row in entities]
+def of_type(entities: Entities, entity_type: str) -> Entities:
+    """Return the entities of one type."""
+    return [{entity for entity in row if entity.type == entity_type} for row in entities]
 
 
 def entity_samples(expected: Entities, predicted: Entities) -> dict[str, Sample]:

@@ -56,6 +56,17 @@ class Estimate:
     n: int | None = None  # denominator of an average, such as the number of words; else examples
 
 
+def metric_name(key: str) -> str:
+    """Return the name of a metric for readers: with spaces, and F1 in upper case."""
+    return key.replace("_", " ").replace(" f1", " F1")
+
+
+def metric_title(key: str) -> str:
+    """Return the name of a metric with its first letter in upper case."""
+    name = metric_name(key)
+    return name[:1].upper() + name[1:]
+
+
 def format_value(value: float | None, unit: Unit) -> str:
     """Return a value as text, without the name of its unit."""
     if value is None:

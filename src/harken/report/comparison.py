@@ -11,11 +11,12 @@ from harken.measure.interval import (
     Estimate,
     format_difference,
     format_difference_interval,
+    metric_name,
+    metric_title,
 )
 from harken.measure.paired import SIGNIFICANT, Difference, holm
 from harken.measure.seed_means import group_comparable, group_difference, mean_estimates
 from harken.report.page import Section, page
-from harken.report.run_page import metric_name
 from harken.report.tables import ResultRow, plain_table, result_table
 from harken.tasks.prediction import Evaluation
 
@@ -149,7 +150,7 @@ def _metric_section(name: str, runs: Sequence[ComparedRun]) -> Section:
         for key, run in compared.items()
     ]
     return Section(
-        title=metric_name(name).capitalize(),
+        title=metric_title(name),
         lead="" if differ else next(iter(notes.values())),
         body=result_table(rows, metric=metric_name(name), percent=units <= set(PERCENT_UNITS)),
     )

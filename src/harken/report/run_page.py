@@ -7,7 +7,7 @@ from types import MappingProxyType
 from markupsafe import Markup
 
 from harken.config import as_plain
-from harken.measure.interval import PERCENT_UNITS, Estimate, format_value
+from harken.measure.interval import PERCENT_UNITS, Estimate, format_value, metric_name, metric_title
 from harken.measure.scored_answers import exact_matches
 from harken.report import tables
 from harken.report.attention_page import attention_figure, example_title
@@ -51,7 +51,7 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
     sections.append(Section(title="Settings", body=settings))
     return page(
         f"{run.recipe.task}: {run.folder.name}",
-        subtitle=f"{metric_name(main_name).capitalize()} "
+        subtitle=f"{metric_title(main_name)} "
         f"{format_value(main_metric.value, main_metric.unit)} on {evaluation.n} held-out examples",
         facts=run_facts(run),
         sections=sections,
@@ -67,11 +67,6 @@ def run_facts(run: Run) -> dict[str, str]:
         "vocabulary": f"{run.vocabulary.sizes.entries:,}",
         "seed": str(run.recipe.seed),
     }
-
-
-def metric_name(name: str) -> str:
-    """Return the name of a metric with spaces instead of underscores."""
-    return name.replace("_", " ")
 
 
 def _starting_weights(origins: WeightsLoaded) -> Section:

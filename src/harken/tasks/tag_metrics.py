@@ -9,7 +9,7 @@ from itertools import chain
 
 from harken.encode.words import WordVocabulary
 from harken.formats.examples import Sentence
-from harken.measure.entities import entity_samples, entity_sets, of_kind
+from harken.measure.entities import entity_samples, entity_sets, of_type
 from harken.measure.interval import Sample, format_interval, format_value
 from harken.measure.tagging import Tags, confusions, tag_accuracy, tag_scores
 from harken.tasks.prediction import Table
@@ -58,7 +58,7 @@ def tag_notes(examples: Sequence[Sentence], vocabulary: WordVocabulary) -> dict[
     }
     if vocabulary.scheme:
         notes["entity_f1"] = (
-            "entities with the expected words and kind, as conlleval counts them; the interval is "
+            "entities with the expected words and type, as conlleval counts them; the interval is "
             "over sentences"
         )
     tags = Counter(tag for sentence in examples for tag in sentence.tags)
@@ -73,7 +73,7 @@ def tag_notes(examples: Sequence[Sentence], vocabulary: WordVocabulary) -> dict[
 def tag_tables(
     examples: Sequence[Sentence], predicted: Tags, vocabulary: WordVocabulary
 ) -> list[Table]:
-    """Return the scores of each kind of entity or tag, and the most frequent confusions."""
+    """Return the scores of each entity type or tag, and the most frequent confusions."""
     expected = [sentence.tags for sentence in examples]
     pairs = Counter(zip(chain.from_iterable(expected), chain.from_iterable(predicted), strict=True))
     wrong = [(*row[:3], f"{row.share:.1%}") for row in confusions(pairs, MAX_CONFUSIONS)]
@@ -88,16 +88,16 @@ def tag_tables(
 
 
 def entity_table(expected: Tags, predicted: Tags) -> Table:
-    """Return precision, recall and F1 of each kind of entity, with intervals over sentences."""
+    """Return precision, recall and F1 of each entity type, with intervals over sentences."""
     true, found = entity_sets(expected), entity_sets(predicted)
     rows = []
-    for kind in sorted({entity.kind for entity in chain(*true, *found)}):
-        samples = entity_samples(of_kind(true, kind), of_kind(found, kind))
+    for entity_type in sorted({entity.type for entity in chain(*true, *found)}):
+        samples = entity_samples(of_type(true, entity_type), of_type(found, entity_type))
         estimates = [samples[name].estimate() for name in SCORES]
         values = [
             f"{format_value(estimate.value, estimate.unit)} ({format_interval(estimate)})"
             for estimate in estimates
         ]
-        rows.append((kind, *values, samples["recall"].estimate().n))
+        rows.append((entity_type, *values, samples["recall"].estimate().n))
     header = ("entity", "precision", "recall", "F1", "expected")
-    return Table(title="Scores by kind of entity (95 % intervals)", header=header, rows=rows)
+    return Table(title="Scores by entity type (95 % intervals)", header=header, rows=rows)
