@@ -241,7 +241,7 @@ def joint_probability(probabilities: Float[np.ndarray, "labels"]) -> float:
 
 
 def split_key(example: LabeledExample) -> str:
-    """Return the text, or folder and name of a file. A share `data.dev` is a hash of this key."""
+    """Return the text, or folder and name of a file; its hash selects a share `data.dev`."""
     if example.file is None:
         return example.input
     return "/".join(Path(example.input).parts[-2:])

@@ -197,7 +197,10 @@ def fit_labels(
 
 
 def check_labels(recipe: ClassifyRecipe, train: Sequence[LabeledExample]) -> None:
-    """Raise unless the training examples have at least two labels, or one of several labels."""
+    """Raise if the training examples have too few different labels.
+
+    At least two are required, or one if an example may have several labels.
+    """
     labels = {label for example in train for label in example.labels}
     if len(labels) < (1 if recipe.is_multiple else 2):
         raise UserError(
