@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from harken.models.huggingface import ARCHITECTURES
 from harken.models.huggingface_files import Settings
+from harken.models.huggingface_types import ARCHITECTURES
 
 Weights = dict[str, Tensor]
 
@@ -35,7 +35,20 @@ BERT = {
     "max_position_embeddings": 13,
     "type_vocab_size": 3,
 }
-SIZES: dict[str, dict[str, Any]] = {"bert": BERT, "gpt2": GPT2, "llama": LLAMA}
+GPT_NEOX = {
+    "vocab_size": 41,
+    "hidden_size": 24,
+    "intermediate_size": 23,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "max_position_embeddings": 19,
+}
+SIZES: dict[str, dict[str, Any]] = {
+    "bert": BERT,
+    "gpt2": GPT2,
+    "llama": LLAMA,
+    "gpt_neox": GPT_NEOX,
+}
 
 
 def write(folder: Path, config: dict[str, Any], weights: Weights) -> Path:

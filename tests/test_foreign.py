@@ -12,16 +12,22 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from command_line import Cli
+from harken.encode.pretrained import TOKENIZER_FILE
 from harken.encode.tokenizer_file import MAX_BYTES
 from harken.errors import UserError
-from harken.foreign import TOKENIZER, is_huggingface, load_huggingface
+from harken.foreign import is_huggingface, load_huggingface
 from harken.report.viewed_attention import view_attention
 from harken.tasks.prediction import Truncation
 from small_huggingface import SIZES
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "bank", "of", "a", "river", "▁duck", "ä"]
-CLASSES = {"bert": "BertModel", "gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM"}
+CLASSES = {
+    "bert": "BertModel",
+    "gpt2": "GPT2LMHeadModel",
+    "llama": "LlamaForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM",
+}
 TEXT = "the bank of a bank"
 
 
@@ -57,7 +63,7 @@ def save(kind: str, theirs: Any, folder: Path) -> tuple[str, Path, Any]:
             if parameter.dim() > 1:
                 parameter.normal_(std=1.2 * parameter.shape[-1] ** -0.5, generator=generator)
     model.save_pretrained(folder)
-    tokenizer_of(kind).save(str(folder / TOKENIZER))
+    tokenizer_of(kind).save(str(folder / TOKENIZER_FILE))
     return kind, folder, model
 
 
@@ -136,7 +142,10 @@ def test_bad_tokenizers(gpt2: Path, tmp_path: Path, cli: Cli) -> None:
         (tmp_path / name).symlink_to(gpt2 / name)
     command = ("inspect", tmp_path, f"{TEXT} strange", "--out", tmp_path / "out")
     assert "expected the model's tokenizer" in cli.error(*command)
-    path, whole = tmp_path / TOKENIZER, json.loads((gpt2 / TOKENIZER).read_text(encoding="utf-8"))
+    path, whole = (
+        tmp_path / TOKENIZER_FILE,
+        json.loads((gpt2 / TOKENIZER_FILE).read_text(encoding="utf-8")),
+    )
     vocabulary = whole["model"]["vocab"]
     for changed, sentence in (
         ([], "cannot be loaded"),

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 from tokenizers import Encoding, Tokenizer
 
-from harken.encode.tokenizer_file import load_tokenizer, tokenizer_errors
+from harken.encode.pretrained import TOKENIZER_FILE, load_folder_tokenizer
+from harken.encode.tokenizer_file import tokenizer_errors
 from harken.errors import UserError
 from harken.inputs import is_file
 from harken.models.encoders import TextEncoder
@@ -23,7 +24,6 @@ from harken.tasks.attention_view import AttentionExample, next_token_example, se
 from harken.tasks.prediction import truncation_of
 from harken.training.runtime import Device, choose_device, configure_process
 
-TOKENIZER = "tokenizer.json"
 MAX_CHARACTERS = 2**20  # characters, more than any of these models reads
 WORD_START = "▁"  # a space, in the tokens of SentencePiece
 
@@ -70,14 +70,14 @@ class HuggingFaceModel:
             return f"<{token}>"
         if name.startswith(WORD_START):
             return name.replace(WORD_START, " ")
-        with tokenizer_errors(f"{self.folder / TOKENIZER}: token {token} cannot be decoded"):
+        with tokenizer_errors(f"{self.folder / TOKENIZER_FILE}: token {token} cannot be decoded"):
             text = str(self.tokenizer.decode([token], skip_special_tokens=False))
         # A part of a character decodes to the replacement character.
         return str(name) if "�" in text or not text else text
 
     def _encoded(self, text: str) -> Encoding:
         """Encode a text with special tokens, truncated to the length of the model."""
-        with tokenizer_errors(f"{self.folder / TOKENIZER}: {text[:60]!r} cannot be encoded"):
+        with tokenizer_errors(f"{self.folder / TOKENIZER_FILE}: {text[:60]!r} cannot be encoded"):
             encoded = self.tokenizer.encode(text[:MAX_CHARACTERS])
         segment = self.model.segment if isinstance(self.model, TextEncoder) else None
         for ids, size in (
@@ -86,7 +86,7 @@ class HuggingFaceModel:
         ):
             if size is not None and max(ids, default=0) >= size:
                 raise UserError(
-                    f"{self.folder / TOKENIZER}: token or segment {max(ids)} is too large for "
+                    f"{self.folder / TOKENIZER_FILE}: token or segment {max(ids)} is too large for "
                     f"the model (expected numbers below {size}, as in {CONFIG})",
                     fix="use the tokenizer that belongs to this model",
                 )
@@ -104,25 +104,18 @@ def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> Hu
     """Load the model and the tokenizer of a Hugging Face folder; none of its code is run.
 
     Arguments:
-        folder: a folder of type bert, gpt2 or llama, with config.json, model.safetensors and
-            tokenizer.json.
+        folder: a folder of type bert, gpt2, gpt_neox or llama, with config.json,
+            model.safetensors and tokenizer.json.
         device: "auto", "cpu", "cuda" or "mps".
 
     Returns a `HuggingFaceModel` with `model`, a Harken module in evaluation mode that maps tokens
-    (batch, time) to logits (gpt2, llama) or hidden states (bert), and `tokenizer`.
+    (batch, time) to logits (gpt2, gpt_neox, llama) or hidden states (bert), and `tokenizer`.
 
         loaded = harken.load_huggingface("models/gpt2")
         loaded.model(torch.tensor([loaded.tokenizer.encode("The bank of the river").ids]))
     """
     folder, chosen = Path(folder), choose_device(device)
-    path = folder / TOKENIZER
-    if not is_file(path):
-        raise UserError(
-            f"{path}: file not found (expected the model's tokenizer)",
-            fix="download tokenizer.json; for a folder with only vocab.txt or tokenizer.model, run "
-            "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
-        )
-    tokenizer = load_tokenizer(path)
+    tokenizer = load_folder_tokenizer(folder)
     configure_process(chosen)
     contents = read_folder(folder)
     contents.model.to(chosen).eval()

@@ -1,7 +1,8 @@
 """Train a recipe into a run folder; a run killed at any point can be resumed.
 
-    provenance.json, recipe.toml -> tokenizer.json -> tokens/ -> stages (checkpoints/, log.jsonl)
-                -> model.safetensors -> metrics.json -> README.md, report.html
+    provenance.json, recipe.toml -> tokenizer.json -> tokens/ -> start.json (of loaded weights)
+                -> stages (checkpoints/, log.jsonl) -> model.safetensors -> metrics.json
+                -> README.md, report.html
 
 Each arrow writes its file completely or not at all, so a file that exists is complete. During a
 stage, SIGINT, SIGTERM and SIGHUP stop the run after the current step and a checkpoint; otherwise
@@ -33,6 +34,7 @@ from harken.files import (
     replacing,
     write_text,
 )
+from harken.layers.depth import freeze_layers
 from harken.provenance import check_data, check_recipe, provenance, recorded_threads
 from harken.python_examples import EXAMPLES, Examples, name_examples, write_examples
 from harken.recipe import Recipe, task_of
@@ -54,6 +56,7 @@ from harken.run_folder import (
     TOKENS,
     read_log,
 )
+from harken.start import fit_vocabulary, load_starting_weights, starting_folder, write_origins
 from harken.tasks.prediction import Evaluation
 from harken.tasks.task import Splits
 from harken.training.checkpoint import model_state, write_digests, write_weights
@@ -69,10 +72,10 @@ from harken.training.distributed import (
     world,
 )
 from harken.training.loop import (
-    CheckpointSaved,
     EvaluationDone,
     Event,
     Stage,
+    StepDone,
     Training,
     check_micro_batches,
     stage_configs,
@@ -249,6 +252,7 @@ def _train_stages(
     check_size = partial(check_model_size, bytes_per_parameter=needed, device=device)
     agree(lambda: check_size(build, "recipe"))
     model = agree(lambda: build_sharded(build, device)) if sharded else build().to(device)
+    agree(lambda: freeze_layers(model, getattr(recipe.model, "freeze", 0)))
     stages = main_first(lambda: task.stages(recipe, splits, vocabulary, folder / TOKENS))
     training = Training(
         model,
@@ -259,12 +263,13 @@ def _train_stages(
         checkpoints=folder / CHECKPOINTS,
         stop=stop,
     )
-    agree(training.resume)
+    if not agree(training.resume):
+        agree(lambda: _start_from(recipe, folder, model, listeners))
     on_main(lambda: _cut_log(folder / LOG, stages, training))
     with stop.deferred(), _log(folder / LOG) as write_line:
         try:
             for event in training:
-                if not isinstance(event, CheckpointSaved):
+                if isinstance(event, StepDone | EvaluationDone):
                     kind = "evaluated" if isinstance(event, EvaluationDone) else "stepped"
                     write_line(json_text({"event": kind, **asdict(event)}))
                 for listener in listeners:
@@ -281,10 +286,24 @@ def _train_stages(
     return Run(folder, recipe, task, splits, vocabulary, model.eval())
 
 
+def _start_from(
+    recipe: Recipe, folder: Path, model: nn.Module, listeners: Sequence[Listener]
+) -> None:
+    """Load the weights of `model.start_from`, if it is set."""
+    source = starting_folder(recipe)
+    if source is None:
+        return
+    loaded = load_starting_weights(model, source)
+    if world().is_main:
+        write_origins(folder, recipe, loaded)
+    for listener in listeners:
+        listener(loaded)
+
+
 def _fit_vocabulary(recipe: Recipe, folder: Path, splits: Splits[Any]) -> None:
     if (folder / TOKENIZER).exists():
         return
-    vocabulary = run_interruptibly(lambda: task_of(recipe).fit(recipe, splits["train"]))
+    vocabulary = run_interruptibly(lambda: fit_vocabulary(recipe, splits["train"]))
     write_text(folder / TOKENIZER, vocabulary.to_json())
 
 

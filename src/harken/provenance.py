@@ -1,4 +1,4 @@
-"""Record the recipe, data, versions and thread count with which a run was started.
+"""Record the recipe, data, starting weights, versions and threads with which a run was started.
 
 `provenance.json` is written before the first step. A run is resumed only with the same data and the
 same recipe, except for `training.runtime.reduction`, and uses the recorded number of threads unless
@@ -23,6 +23,7 @@ from harken.formats.corpus import is_glob, matching_files
 from harken.inputs import is_file, read_json
 from harken.recipe import Recipe
 from harken.run_folder import PROVENANCE
+from harken.start import starting_files
 from harken.version import __version__
 
 MAX_BYTES = 2**26  # a corpus may have 100,000 files
@@ -30,7 +31,7 @@ SOFTWARE = {"harken": "Harken", "torch": "PyTorch"}
 
 
 def provenance(recipe: Recipe, splits: Mapping[str, Iterable[Any]]) -> dict[str, Any]:
-    """Return the recipe as TOML, digests of the data, versions and the number of threads."""
+    """Return the recipe, digests of data and starting weights, versions, the number of threads."""
     return {
         "harken": __version__,
         "torch": torch.__version__,
@@ -38,7 +39,10 @@ def provenance(recipe: Recipe, splits: Mapping[str, Iterable[Any]]) -> dict[str,
         "recipe": dumps(recipe),
         "data": {
             key: f"{path.stat().st_size} bytes, sha256 {sha256(path)}"
-            for key, path in _data_files(as_plain(recipe)["data"], "data")
+            for key, path in (
+                *_data_files(as_plain(recipe)["data"], "data"),
+                *starting_files(recipe),
+            )
         },
         "referenced": {name: _referenced(examples) for name, examples in splits.items()},
     }

@@ -1,7 +1,7 @@
 """Recipes, and the registry of tasks: a new task is a file in `tasks/` and a name in `TASKS`."""
 
 from collections import UserDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from importlib import import_module
@@ -12,10 +12,16 @@ from typing import Any, Protocol
 
 from harken import config
 from harken.errors import UserError
+from harken.inputs import is_file, short_path
+from harken.models.huggingface import read_folder_config
+from harken.models.huggingface_files import CONFIG
+from harken.run_folder import RECIPE
 from harken.tasks.task import Task
 from harken.training.runtime import RuntimeConfig
 from harken.training.tracking import Tracker
 
+FREE_KEYS = ("start_from", "freeze", "init_heads")  # not part of an architecture
+CHANGEABLE = ("dropout", "unk_dropout")  # defaults that a recipe may change
 AnyTask = Task[Any, Any, Any, Any]
 
 
@@ -85,18 +91,69 @@ def load_recipe(path: str | PathLike[str], overrides: str | Sequence[str] = ()) 
         path: a TOML file.
         overrides: values to change, each of the form "model.width=64".
 
+    The run or the folder in `model.start_from` determines the tokenizer and the architecture.
+
         recipe = harken.load_recipe("recipe.toml", ["training.steps=100"])
     """
     path, changes = Path(path), [overrides] if isinstance(overrides, str) else overrides
-    recipe: Recipe
+    task, folder = None, None
     with suppress(UserError):
-        task = config.load_tree(path, changes).get("task")
-        if isinstance(task, str) and task in TASKS:
-            recipe = config.load_config(TASKS[task].recipe_type, path, changes)
+        source = config.load_source(path, changes)
+        task, folder = source.tree.get("task"), source.path_at("model", "start_from")
+    if not isinstance(task, str) or task not in TASKS or folder is None:
+        return _load(task, path, changes)
+    return _load(task, path, changes, determined_keys(task, folder))
+
+
+def load_effective_recipe(path: Path) -> Recipe:
+    """Read the recipe in a run folder, which has all keys, so `model.start_from` may be missing."""
+    with suppress(UserError):
+        return _load(config.load_source(path).tree.get("task"), path)
+    return _load(None, path)
+
+
+def _load(
+    task: object,
+    path: Path,
+    overrides: Sequence[str] = (),
+    determined: config.Determined | None = None,
+) -> Recipe:
+    recipe: Recipe
+    if isinstance(task, str) and task in TASKS:
+        with suppress(UserError):
+            recipe = config.load_config(TASKS[task].recipe_type, path, overrides, determined)
             return recipe
     # With the recipes of all tasks, an error can name the task that a key belongs to.
-    recipe = config.load_config(recipe_type(), path, changes)
+    recipe = config.load_config(recipe_type(), path, overrides, determined)
     return recipe
+
+
+def determined_keys(name: str, folder: Path) -> config.Determined:
+    """Return the keys of a task that the run or folder in `model.start_from` determines."""
+    task = TASKS[name]
+    if is_file(folder / RECIPE):
+        origin, started = folder / RECIPE, load_effective_recipe(folder / RECIPE)
+        model, title = started.model, started.task
+        others: Mapping[str, object] = {"encode": config.as_plain(started.encode)}
+    elif is_file(folder / CONFIG):
+        origin, read = folder / CONFIG, read_folder_config(folder)
+        model, title, others = read.config, read.model_type, task.pretrained_keys
+    else:
+        raise UserError(
+            f"model.start_from = {short_path(folder)}: neither a run folder nor a Hugging Face "
+            f"folder (expected {RECIPE} or {CONFIG} in it)",
+            fix="name the folder of a finished run, or of a downloaded model",
+        )
+    keys = task.start_keys(model)
+    if keys is None:
+        raise UserError(
+            f"{origin}: task {name!r} cannot start from a model of {title!r}",
+            fix="start from a run of the same task; `tag` and `classify` also start from BERT, and "
+            "`lm` and `answer` from GPT-2, GPT-NeoX and Llama",
+        )
+    fixed = {name: value for name, value in keys.items() if name not in FREE_KEYS}
+    values = {"model": fixed, **others}
+    return config.Determined(values=values, origin=short_path(origin), defaults=CHANGEABLE)
 
 
 def task_of(recipe: Recipe) -> AnyTask:

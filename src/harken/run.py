@@ -16,7 +16,7 @@ from harken.decode.search import SearchConfig
 from harken.errors import UserError
 from harken.measure.scored_answers import ScoredAnswers, exact_matches
 from harken.notebook import NotebookOutput
-from harken.recipe import AnyTask, Recipe, load_recipe, task_of
+from harken.recipe import AnyTask, Recipe, load_effective_recipe, task_of
 from harken.run_folder import MODEL, RECIPE, TOKENIZER, require_run
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.prediction import Evaluation, Prediction
@@ -189,7 +189,7 @@ def load(folder: str | PathLike[str], device: Device = "auto") -> Run:
     check_digests(folder, (RECIPE, TOKENIZER, MODEL))
     chosen = choose_device(device)
     configure_process(chosen)
-    recipe = load_recipe(folder / RECIPE)
+    recipe = load_effective_recipe(folder / RECIPE)
     task = task_of(recipe)
     vocabulary = task.vocabulary_type.load(folder / TOKENIZER)
     build, where = partial(task.build, recipe, vocabulary.sizes), str(folder / RECIPE)

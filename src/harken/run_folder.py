@@ -6,6 +6,7 @@ metrics.json        metrics on the dev split
 manifest.json       SHA-256 of recipe.toml, tokenizer.json and model.safetensors
 README.md           model card                      report.html      report
 checkpoints/        to resume from                  tokens/          encoded training data
+start.json          origin of each tensor, if the run started from other weights
 provenance.json     recipe, data digests and versions at the start of the run
 examples/           examples that were passed to `harken.train`
 tensorboard/        event files, if training.track = ["tensorboard"]

@@ -23,6 +23,7 @@ from harken.models.huggingface import read_folder
 from small_huggingface import (
     BERT,
     GPT2,
+    GPT_NEOX,
     LLAMA,
     SIZES,
     Weights,
@@ -145,6 +146,29 @@ def test_llama_has_equal_logits(theirs: Any, tmp_path: Path, kind: str) -> None:
         with pytest.raises(AssertionError):
             other = read_folder(tmp_path, dtype=torch.float64).model
             assert_same_scores(other, reference, 31, 19, 1e-2)
+
+
+NEOXES: dict[str, dict[str, Any]] = {
+    "parallel": {},
+    "sequential": {"use_parallel_residual": False},
+    "half rotated": {"rotary_pct": 0.5},
+    "fully rotated": {"rotary_pct": 1.0, "rotary_emb_base": 57},
+    "tied": {"tie_word_embeddings": True},
+}
+
+
+@pytest.mark.parametrize("kind", NEOXES)
+@torch.no_grad()
+def test_gpt_neox_has_equal_logits(theirs: Any, tmp_path: Path, kind: str) -> None:
+    settings = theirs.GPTNeoXConfig(**{**GPT_NEOX, **NEOXES[kind]})
+    reference = saved(theirs.GPTNeoXForCausalLM(settings), tmp_path)
+    read = read_folder(tmp_path, dtype=torch.float64)
+    # Their angles are always float32.
+    assert_same_scores(read.model, reference, 41, 19, 5e-6)
+    assert_same_scores(read_folder(tmp_path).model, reference.float(), 41, 19, 1e-5)
+    assert_token_by_token(read.model, 41, 19)
+    assert set(read.used) == load_file(tmp_path / "model.safetensors").keys()
+    assert read.unused == ()
 
 
 @torch.no_grad()

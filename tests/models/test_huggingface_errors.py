@@ -80,7 +80,7 @@ def test_unsupported_settings_are_rejected(
 def test_unknown_model_type_is_rejected(tmp_path: Path, kind: str | None) -> None:
     folder = write_folder(tmp_path, "bert")
     change(folder, model_type=kind)
-    refusal(folder, repr(kind or ""), "bert, gpt2, llama")
+    refusal(folder, repr(kind or ""), "bert, gpt2, gpt_neox, llama")
 
 
 def test_model_type_must_be_a_string(tmp_path: Path) -> None:

@@ -1,9 +1,15 @@
 import math
+import re
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from harken.attention.multihead import MultiHeadConfig
+from harken.errors import UserError
+from harken.layers.depth import freeze_layers
+from harken.models.encoders import TextEncoderConfig
 from harken.models.gpt import GPTConfig
 from harken.training.optimizer import (
     AdamWConfig,
@@ -249,3 +255,40 @@ def test_rates_are_set_from_the_peak() -> None:
         scale_learning_rates(optimizers, factor)
         rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
         assert rates == pytest.approx([0.02 * factor] * 2 + [0.05 * factor])
+
+
+@pytest.mark.parametrize("kind", [AdamWConfig, SGDConfig, MuonConfig])
+def test_learning_rates_decay_with_depth(kind: Any) -> None:
+    """An encoder of three blocks: a factor of 0.5 from the classifier down to the embeddings."""
+    settings = {"layers": 3, "width": 8, "attention": MultiHeadConfig(heads=2), "segments": 2}
+    model = nn.Sequential(TextEncoderConfig(**settings).build(11, seed=0), nn.Linear(8, 3))
+    fallback = {"fallback": AdamWConfig(lr=1.0, layer_decay=0.5)} if kind is MuonConfig else {}
+    optimizers = kind(lr=1.0, layer_decay=0.5, **fallback).build(model)
+    scale_learning_rates(optimizers, 0.1)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    rates = {
+        names[parameter]: group["lr"]
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    assert rates.keys() == set(names.values())
+    for name, rate in rates.items():
+        block = re.search(r"blocks\.(\d)", name)
+        after = name.startswith("1.") or "stack.norm" in name
+        depth = 4 if after else int(block[1]) + 1 if block else 0
+        assert rate == pytest.approx(0.1 * 0.5 ** (4 - depth)), name
+
+
+def test_frozen_layers_have_no_optimizer() -> None:
+    model = TextEncoderConfig(layers=3, width=8, attention=MultiHeadConfig(heads=2)).build(11, 0)
+    freeze_layers(model, 2)
+    trained = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    assert trained and all("blocks.2." in name or "stack.norm" in name for name in trained)
+    for config in (AdamWConfig(), SGDConfig(), MuonConfig()):
+        groups = [group for optimizer in config.build(model) for group in optimizer.param_groups]
+        assert sum(len(group["params"]) for group in groups) == len(trained)
+    with pytest.raises(UserError, match=r"model\.freeze = 4, but the model has 3"):
+        freeze_layers(model, 4)
+    with pytest.raises(UserError, match=r"layer_decay"):
+        AdamWConfig(layer_decay=0.9).build(nn.Linear(3, 2))

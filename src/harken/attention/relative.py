@@ -1,6 +1,7 @@
 """Positional encodings that act inside every head.
 
-    rotary     rotate the pair (x[n], x[n + U/2]) of the query or key at t by t / base^(2n/U)
+    rotary     rotate the pair (x[n], x[n + U/2]) of the query or key at t by t / base^(2n/W), where
+               the first W/2 pairs are rotated; W = U unless `fraction` is set
     alibi      add -slope_h |i - t| to score(i, t), with slopes falling geometrically over the heads
     relative   add a learned b_h[bucket(t - i)] to score(i, t); large offsets share buckets (T5)
 
@@ -108,17 +109,21 @@ class NoPosition(Position):
 class Rotary(Position):
     """Rotate queries and keys by their positions, so that scores depend on distances."""
 
-    def __init__(self, sizes: PositionSizes, base: float) -> None:
+    def __init__(self, sizes: PositionSizes, base: float, fraction: float) -> None:
         super().__init__(sizes)
         self.key_width, self.base = sizes.key_width, base
+        self.pairs = int(fraction * sizes.key_width) // 2
 
-    def basis(self) -> Sinusoids:
+    def basis(self) -> Sinusoids | None:
+        if 2 * self.pairs < self.key_width:
+            return None
         return Sinusoids(width=self.key_width, base=self.base)
 
     def rotation(self, coordinates: Coordinates) -> Rotation:
-        pairs = enumerate(split_evenly(self.key_width // 2, self.axes))
+        pairs = enumerate(split_evenly(self.pairs, self.axes))
         phases = [angles(coordinates[..., axis], 2 * count, self.base) for axis, count in pairs]
         joined = torch.cat(phases, dim=-1)[:, None]
+        joined = F.pad(joined, (0, self.key_width // 2 - self.pairs))  # pairs that are not rotated
         cosine, sine = joined.cos(), joined.sin()
         return Rotation(torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1))
 
@@ -194,9 +199,10 @@ class RotaryConfig:
     kind: Literal["rotary"] = "rotary"
     # base of the wavelengths, 2 pi base^(2n/U) for pair n
     base: float = bounded(10000.0, above=1.0, at_most=1e12)
+    fraction: float = bounded(1.0, above=0.0, at_most=1.0)  # share of the pairs that are rotated
 
     def build(self, sizes: PositionSizes) -> Rotary:
-        return Rotary(sizes, self.base)
+        return Rotary(sizes, self.base, self.fraction)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,11 +1,11 @@
 """Batches of sentences with the characters of their words; long sentences in overlapping windows.
 
-    words               B T             index of the embedding of each word
-    forms               B T             index of the spelling of each word
-    spellings           N characters    characters of the distinct words of the batch
-    characters_present  N characters    false at padding of spellings
-    present             B T             false at padding of sentences
-    tags                B T             targets; IGNORE_INDEX at words that do not count
+    words              B T          index of the embedding of each word
+    forms              B T          index of the spelling of each word
+    spellings          N letters    characters, or word pieces, of the distinct words of the batch
+    spellings_present  N letters    false at padding of spellings
+    present            B T          false at padding of sentences
+    tags               B T          targets; IGNORE_INDEX at words that do not count
 
 A sentence longer than the model's limit is read in windows that overlap by half. Each word is
 tagged in the window in which it is farthest from a cut.
@@ -29,8 +29,8 @@ class TaggedBatch(NamedTuple):
 
     words: Int[Tensor, "B T"]
     forms: Int[Tensor, "B T"]
-    spellings: Int[Tensor, "N characters"]
-    characters_present: Bool[Tensor, "N characters"]
+    spellings: Int[Tensor, "N letters"]
+    spellings_present: Bool[Tensor, "N letters"]
     present: Bool[Tensor, "B T"]
     tags: Int[Tensor, "B T"]
 
@@ -51,12 +51,16 @@ class SentenceWindows(NamedTuple):
     kept: IntArray  # number of words after these
 
 
-def sentence_windows(lengths: IntArray, max_length: int) -> SentenceWindows:
-    """Return windows of at most `max_length` words over consecutive sentences."""
-    stride = max(1, max_length // 2)
+def sentence_windows(lengths: IntArray, max_length: int | IntArray) -> SentenceWindows:
+    """Return windows of at most `max_length` words over consecutive sentences.
+
+    `max_length` is a number, or a number for each sentence.
+    """
     windows: list[tuple[int, int, int, int]] = []
     first = 0
-    for length in lengths.tolist():
+    limits = np.broadcast_to(max_length, lengths.shape).tolist()
+    for length, max_length in zip(lengths.tolist(), limits, strict=True):
+        stride = max(1, max_length // 2)
         last = max(length - max_length, 0)
         starts = [*range(0, last, stride), last]
         # In the middle of an overlap, a word is equally far from the cut of either window.
@@ -89,6 +93,21 @@ def word_corpus(
     return WordCorpus(flat.values, ragged(forms).values, targets, ragged(spellings), flat.lengths)
 
 
+def words_within(corpus: WordCorpus, max_pieces: int) -> IntArray:
+    """Return a number of words for each sentence whose pieces are at most `max_pieces` together.
+
+    It is the length of the sentence if all its words fit. Otherwise all windows of this length fit.
+    """
+    pieces = corpus.spellings.lengths[corpus.forms]
+    starts = np.cumsum(corpus.lengths) - corpus.lengths
+    limits = corpus.lengths.copy()
+    for index, (start, length) in enumerate(zip(starts, corpus.lengths, strict=True)):
+        counts = pieces[start : start + length]
+        if counts.sum() > max_pieces:
+            limits[index] = max(1, max_pieces // counts.max())
+    return limits
+
+
 def tagged_batch(
     corpus: WordCorpus, windows: SentenceWindows, chosen: IntArray, padding_value: int
 ) -> TaggedBatch:
@@ -97,14 +116,14 @@ def tagged_batch(
     words, present = pad(ragged_slices(corpus.words, starts, lengths), padding_value)
     forms = ragged_slices(corpus.forms, starts, lengths)
     distinct, index = np.unique(forms.values, return_inverse=True)
-    spellings, characters_present = pad(corpus.spellings.take(distinct), padding_value)
+    spellings, spellings_present = pad(corpus.spellings.take(distinct), padding_value)
     # Padding points to the first spelling; nothing reads it.
     pointers, _ = pad(Ragged(index.astype(np.int64), lengths), 0)
     owner, index = ragged_indices(lengths)
     is_kept = (index >= skipped[owner]) & (index < (skipped + kept)[owner])
     tags = np.where(is_kept, ragged_slices(corpus.tags, starts, lengths).values, IGNORE_INDEX)
     targets, _ = pad(Ragged(tags, lengths), IGNORE_INDEX)
-    return TaggedBatch(words, pointers, spellings, characters_present, present, targets)
+    return TaggedBatch(words, pointers, spellings, spellings_present, present, targets)
 
 
 def neighbor_batch(batch: TaggedBatch) -> TokenBatch:

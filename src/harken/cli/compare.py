@@ -20,7 +20,7 @@ from harken.errors import UserError
 from harken.files import check_writable, write_text
 from harken.measure.interval import metric_name
 from harken.measure.run_comparison import pivot_table, require_same_examples
-from harken.recipe import Recipe, load_recipe, task_of
+from harken.recipe import Recipe, load_effective_recipe, task_of
 from harken.report import comparison
 from harken.report.comparison import ComparedRun, ComparisonRow
 from harken.run import load
@@ -66,7 +66,7 @@ def _recipes(groups: Sequence[Group]) -> dict[Path, Recipe]:
         other = resolved.setdefault(folder.resolve(), folder)
         if other is not folder:
             raise UserError(f"{folder}: same run as {other}", fix="name each run only once")
-    recipes = {folder: load_recipe(folder / RECIPE) for folder in folders}
+    recipes = {folder: load_effective_recipe(folder / RECIPE) for folder in folders}
     expected = recipes[folders[0]].task
     for folder, recipe in recipes.items():
         if recipe.task != expected:

@@ -19,7 +19,8 @@ def run(options: argparse.Namespace) -> None:
     model = inspected.model
     if not isinstance(model, GPT):
         problem = f"{options.folder}: expected a GPT model, got {type(model).__name__}"
-        raise UserError(problem, fix="name a run of task lm or answer, or a gpt2 or llama folder")
+        fix = "name a run of task lm or answer, or a gpt2, gpt_neox or llama folder"
+        raise UserError(problem, fix=fix)
     texts = (options.clean, options.corrupted)
     clean, corrupted = (_tokens(model, inspected.attention, text) for text in texts)
     if clean.shape != corrupted.shape:

@@ -3,8 +3,9 @@
     recipe = load_config(Recipe, Path("recipe.toml"), ["model.width=64"])
     assert loads(Recipe, dumps(recipe), base=Path()) == recipe
 
-`schema` reads the dataclasses, `lines` and `source` read TOML and `--set`, `build` constructs the
-config, and `write` converts it to TOML. Each config class is defined next to what it configures.
+`schema` reads the dataclasses, `lines` and `source` read TOML and `--set`, `determined` adds keys
+that another file determines, `build` constructs the config, and `write` converts it to TOML. Each
+config class is defined next to what it configures.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harken.config.build import build
+from harken.config.determined import Determined
 from harken.config.schema import (
     MAX_BATCH,
     MAX_KERNEL,
@@ -21,7 +23,7 @@ from harken.config.schema import (
     bounded,
     types_of,
 )
-from harken.config.source import KeyPath, parse, read
+from harken.config.source import KeyPath, Source, parse, read
 from harken.config.write import as_plain, dumps
 
 __all__ = [
@@ -30,27 +32,33 @@ __all__ = [
     "MAX_LAYERS",
     "MAX_SEED",
     "MAX_STEPS",
+    "Determined",
     "as_plain",
     "bounded",
     "dumps",
     "load_config",
-    "load_tree",
+    "load_source",
     "loads",
 ]
 
 
-def load_config(config_type: Any, path: Path, overrides: Sequence[str] = ()) -> Any:
+def load_config(
+    config_type: Any,
+    path: Path,
+    overrides: Sequence[str] = (),
+    determined: Determined | None = None,
+) -> Any:
     """Load a config from a TOML file; `config_type` is a class or a union of classes.
 
     Paths in the file are relative to its folder, those in overrides to the working directory.
     """
-    return loads(config_type, read(path), name=str(path), base=path.parent, overrides=overrides)
+    options: dict[str, Any] = {"overrides": overrides, "determined": determined}
+    return loads(config_type, read(path), name=str(path), base=path.parent, **options)
 
 
-def load_tree(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def load_source(path: Path, overrides: Sequence[str] = ()) -> Source:
     """Return the unchecked values of a TOML file, changed by the overrides."""
-    source = parse(read(path), name=str(path), base=path.parent, types=(), overrides=overrides)
-    return source.tree
+    return parse(read(path), name=str(path), base=path.parent, types=(), overrides=overrides)
 
 
 def loads(
@@ -60,6 +68,7 @@ def loads(
     name: str = "<text>",
     base: Path,
     overrides: Sequence[str] = (),
+    determined: Determined | None = None,
 ) -> Any:
     """Load a config from TOML text. `name` appears in errors; paths are relative to `base`.
 
@@ -69,4 +78,6 @@ def loads(
     """
     types = types_of(config_type)
     source = parse(text, name=name, base=base, types=types, overrides=overrides)
+    if determined is not None:
+        determined.insert(source.tree, KeyPath(source))
     return build(types, source.tree, KeyPath(source))

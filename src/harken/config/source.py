@@ -58,6 +58,13 @@ class Source:
     def lines(self) -> dict[TreePath, int]:
         return lines_of(self.text)
 
+    def path_at(self, *keys: str) -> Path | None:
+        """Return the path that these keys lead to; None without a string."""
+        value: Any = self.tree
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return KeyPath(self, keys).resolve(Path(value)) if isinstance(value, str) else None
+
 
 @dataclass(frozen=True)
 class KeyPath:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Float, Integer
 
-from harken.encode.vocabulary import END, Vocabulary
+from harken.encode.vocabulary import Vocabulary
 from harken.formats.corpus import Documents, TextBlock, TextCorpus
 from harken.formats.text import require_readable
 
@@ -135,13 +135,20 @@ class StreamEncoder:
     @property
     def start(self) -> int:
         """The first token of the stream."""
-        return END if self.documents == "lines" else int(self.vocabulary.encode(["\n"])[0][-1])
+        if self.vocabulary.start is not None:
+            return self.vocabulary.start
+        return self.end if self.documents == "lines" else int(self.vocabulary.encode(["\n"])[0][-1])
+
+    @property
+    def end(self) -> int:
+        """The token after a line."""
+        return self.vocabulary.special.end
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:
-        """Return the tokens of each text; lines end with `END`."""
+        """Return the tokens of each text; lines end with `end`."""
         encoded = self.vocabulary.encode(texts)
         if self.documents == "lines":
-            return [np.append(self._without_space(tokens), END) for tokens in encoded]
+            return [np.append(self._without_space(tokens), self.end) for tokens in encoded]
         # The space before the first chunk is not part of the file.
         return [self._without_space(encoded[0]), *encoded[1:]]
 

@@ -193,7 +193,11 @@ ADDED_FIELDS: dict[str, Check] = {
 
 def load_tokenizer(path: Path) -> Tokenizer:
     """Load a tokenizer; raise `UserError` for components that are not supported."""
-    content = read_json(path, "a tokenizer", max_bytes=MAX_BYTES)
+    return build_tokenizer(read_json(path, "a tokenizer", max_bytes=MAX_BYTES), path)
+
+
+def build_tokenizer(content: Any, path: Path) -> Tokenizer:
+    """Build a tokenizer from the JSON of a file; raise `UserError` as `load_tokenizer` does."""
     with tokenizer_errors(f"{short_path(path)}: the tokenizer cannot be loaded"):
         return Tokenizer.from_str(json.dumps(_checked_content(content)))
 

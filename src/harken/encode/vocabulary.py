@@ -1,24 +1,37 @@
 """Text <-> token ids for all vocabularies, with the `tokenizers` library.
 
-Every vocabulary starts with the same four special tokens. All except whole words
+Every fitted vocabulary starts with the same four special tokens. All except whole words
 (`WholeWordsConfig`) contain the 256 bytes, so that they encode any text and decode it exactly, and
 add a space before a text: a word then has the same tokens at the start and in a sentence.
+
+A pretrained tokenizer (`pretrained.py`) keeps its ids, so its special tokens have other ids.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from harken.encode.tokenizer_file import load_tokenizer, tokenizer_errors
+from harken.encode.tokenizer_file import MAX_BYTES, load_tokenizer, tokenizer_errors
 from harken.errors import Failure, UserError
-from harken.inputs import short_path
+from harken.inputs import read_json, short_path
 
 PAD, UNKNOWN, MASK, END = range(4)
 SPECIAL = ("<pad>", "<unknown>", "<mask>", "<end>")
 CHUNK_TEXTS = 4096
+SPECIAL_IDS = "special_ids"  # key of tokenizer.json for a pretrained tokenizer
+
+
+class SpecialIds(NamedTuple):
+    """The ids of the special tokens."""
+
+    pad: int = PAD
+    unknown: int = UNKNOWN
+    mask: int = MASK
+    end: int = END
 
 
 class VocabularySizes(NamedTuple):
@@ -27,15 +40,23 @@ class VocabularySizes(NamedTuple):
     entries: int  # tokens, or words of the task `tag`
     characters: int = 0  # in the spellings of the words
     tags: int = 0  # or labels of the task `classify`
+    cls: int = 0  # id of the token before a text, for an encoder of word pieces
+    sep: int = 0  # id of the token after a text
 
 
 class Vocabulary:
-    """A fitted tokenizer."""
+    """A fitted or pretrained tokenizer; `start` is the first token of a text, if it has one."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, special: SpecialIds | None = None, start: int | None = None
+    ) -> None:
         self._tokenizer = tokenizer
         # "<mask>" in a text is encoded as text.
         self._tokenizer.encode_special_tokens = True
+        self.special, self.start = special or SpecialIds(), start
+        self._is_pretrained = special is not None
+        # Fitted vocabularies add the space before a text themselves.
+        self._prefix = " " if self._is_pretrained and not adds_space(tokenizer) else ""
 
     def __repr__(self) -> str:
         return f"Vocabulary(size={len(self)})"
@@ -52,7 +73,7 @@ class Vocabulary:
         encoded: list[np.ndarray] = []
         # In chunks, because Python handles Ctrl-C only between two calls of the library.
         for start in range(0, len(texts), CHUNK_TEXTS):
-            chunk = list(texts[start : start + CHUNK_TEXTS])
+            chunk = [self._prefix + text for text in texts[start : start + CHUNK_TEXTS]]
             with tokenizer_errors("the text cannot be encoded"):
                 encodings = self._tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
             encoded += [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
@@ -66,7 +87,7 @@ class Vocabulary:
 
     def token_texts(self, tokens: Sequence[int]) -> list[str]:
         """Return the text of each token, for display."""
-        special = dict(enumerate(SPECIAL))
+        special = dict(zip(self.special, SPECIAL, strict=True))
         return [special.get(token) or self._token_text(token) for token in tokens]
 
     def begins_word(self, token: int) -> bool:
@@ -90,16 +111,27 @@ class Vocabulary:
         return str(self._tokenizer.id_to_token(token)) if "�" in text or not text else text
 
     def to_json(self) -> str:
-        return str(self._tokenizer.to_str(pretty=True))
+        text = str(self._tokenizer.to_str(pretty=True))
+        if not self._is_pretrained:
+            return text
+        ids = {**self.special._asdict(), "start": self.start}
+        return json.dumps({**json.loads(text), SPECIAL_IDS: ids}, ensure_ascii=False, indent=1)
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
-        """Load the tokenizer of a run: special tokens first, ids without gaps."""
+        """Load the tokenizer of a run: ids without gaps and, if it was fitted, special ones first.
+
+        The file of a pretrained tokenizer also has the ids of the special tokens.
+        """
         try:
             tokenizer = load_tokenizer(path)
             ids = tokenizer.get_vocab(with_added_tokens=True)
             if sorted(ids.values()) != list(range(len(ids))):
                 raise UserError(f"{short_path(path)}: the ids of its tokens have gaps", fix="")
+            content = read_json(path, "a tokenizer", max_bytes=MAX_BYTES)
+            if SPECIAL_IDS in content:
+                *special, start = _special_ids(path, content[SPECIAL_IDS], len(ids))
+                return cls(tokenizer, SpecialIds(*special), start)
             if [ids.get(token) for token in SPECIAL] != list(range(len(SPECIAL))):
                 raise UserError(f"{short_path(path)}: its first tokens are not {SPECIAL}", fix="")
         except UserError as error:
@@ -108,3 +140,19 @@ class Vocabulary:
                 fix="restore it from a copy, or train again",
             ) from None
         return cls(tokenizer)
+
+
+def adds_space(tokenizer: Tokenizer) -> bool:
+    """Whether a tokenizer encodes a word at the start of a text as it does after a space."""
+    with tokenizer_errors("the tokenizer cannot encode a text"):
+        ids = tokenizer.encode("a a", add_special_tokens=False).ids
+    half = len(ids) // 2
+    return bool(ids[:half] == ids[half:])
+
+
+def _special_ids(path: Path, stored: Any, size: int) -> list[int]:
+    names = [*SpecialIds._fields, "start"]
+    ids: list[Any] = [stored.get(name) for name in names] if isinstance(stored, dict) else []
+    if not ids or not all(type(number) is int and 0 <= number < size for number in ids):
+        raise UserError(f"{short_path(path)}: {SPECIAL_IDS!r} are not ids of {names}", fix="")
+    return ids

@@ -13,11 +13,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from harken.config import bounded
+from harken.encode.pretrained import WordPieces
 from harken.encode.vocabulary import UNKNOWN, VocabularySizes
 from harken.errors import Failure, UserError
 from harken.formats.entity_tags import TagScheme, tag_scheme
@@ -42,19 +43,23 @@ class EncodedWords(NamedTuple):
 
     rows: list[np.ndarray]  # of each sentence, a row per word
     forms: list[np.ndarray]  # of each sentence, an index into `spellings` per word
-    spellings: list[np.ndarray]  # of each distinct form, the indices of its characters
+    # of each distinct form, the indices of its characters, or of its word pieces
+    spellings: list[np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WordVocabularyConfig:
     """Which words have an embedding."""
 
+    kind: Literal["words"] = "words"
     # minimum count; rarer words have the embedding of the unknown word
     min_count: int = bounded(1, at_least=1)
     # words that differ only in case share an embedding; their characters keep the case
     lowercase: bool = True
 
-    def fit(self, sentences: Sequence[Sentence]) -> "WordVocabulary":
+    def fit(
+        self, sentences: Sequence[Sentence], pieces: WordPieces | None = None
+    ) -> "WordVocabulary":
         by_word: defaultdict[str, Counter[str]] = defaultdict(Counter)
         tags: Counter[str] = Counter()
         for sentence in sentences:
@@ -69,6 +74,7 @@ class WordVocabularyConfig:
                 for word in sorted(by_word)
             },
             tag_counts={tag: tags[tag] for tag in sorted(tags)},
+            pieces=pieces,
             scheme=tag_scheme([sentence.tags for sentence in sentences]),
         )
 
@@ -80,13 +86,18 @@ def _most_frequent(counts: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class WordVocabulary:
-    """The words, characters and tags of the training data."""
+    """The words, characters and tags of the training data.
+
+    With `pieces`, words are spelled in the pieces of a pretrained tokenizer, and the row of a word
+    is its case pattern, which tokenizers such as that of uncased BERT drop.
+    """
 
     min_count: int
     lowercase: bool
     statistics: Mapping[str, WordStatistics]  # by form
     tag_counts: Mapping[str, int]  # in sorted order, which defines the index of a tag
     scheme: TagScheme | None  # None if the tags do not mark entities
+    pieces: WordPieces | None = None
     rows: Mapping[str, int] = field(init=False)  # word to row of the embedding table
     characters: Mapping[str, int] = field(init=False)
     tags: Sequence[str] = field(init=False)
@@ -101,7 +112,7 @@ class WordVocabulary:
         assign(self, "tags", tuple(self.tag_counts))
 
     def __repr__(self) -> str:
-        words, characters, tags = self.sizes
+        words, characters, tags, *_ = self.sizes
         return f"WordVocabulary(words={words}, characters={characters}, tags={tags})"
 
     def __len__(self) -> int:
@@ -110,7 +121,10 @@ class WordVocabulary:
 
     @property
     def sizes(self) -> VocabularySizes:
-        return VocabularySizes(len(self), FIRST_INDEX + len(self.characters), len(self.tags))
+        words, tags, pieces = len(self), len(self.tags), self.pieces
+        if pieces is not None:
+            return VocabularySizes(words, pieces.rows, tags, pieces.cls, pieces.sep)
+        return VocabularySizes(words, FIRST_INDEX + len(self.characters), tags)
 
     @property
     def row_counts(self) -> np.ndarray:
@@ -132,25 +146,32 @@ class WordVocabulary:
             np.array([forms.setdefault(word, len(forms)) for word in words], dtype=np.int64)
             for words in sentences
         ]
-        row_of_form = [self.rows.get(self._without_case(form), UNKNOWN) for form in forms]
-        rows, spellings = np.array(row_of_form, dtype=np.int64), [*map(self._spell, forms)]
+        rows = np.array([self._row(form) for form in forms], dtype=np.int64)
+        spellings = list(map(self._spell, forms))
+        if self.pieces is not None:
+            spellings = self.pieces.encode(list(forms))
         return EncodedWords([rows[index] for index in indices], indices, spellings)
 
     def to_json(self) -> str:
         words = [[form, *entry] for form, entry in self.statistics.items()]
-        stored = {
+        stored: dict[str, Any] = {
             "least": self.min_count,
             "lower": self.lowercase,
             "scheme": self.scheme,
             "tags": dict(self.tag_counts),
             "words": words,
         }
+        if self.pieces is not None:
+            stored["pieces"] = self.pieces.to_plain()
         return json.dumps(stored, ensure_ascii=False, indent=0)
 
     @classmethod
     def load(cls, path: Path) -> "WordVocabulary":
         try:
-            return cls(**_parsed(read_json(path, "a list of words", max_bytes=MAX_BYTES)))
+            stored = read_json(path, "a list of words", max_bytes=MAX_BYTES)
+            has_pieces = isinstance(stored, dict) and "pieces" in stored
+            pieces = WordPieces.from_plain(stored["pieces"], path) if has_pieces else None
+            return cls(**_parsed(stored), pieces=pieces)
         except (UserError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Failure(
                 f"{short_path(path)}: the list of words cannot be read ({error}; expected the file "
@@ -161,16 +182,30 @@ class WordVocabulary:
     def _counts(self) -> Counter[str]:
         counts: Counter[str] = Counter()
         for form, entry in self.statistics.items():
-            counts[self._without_case(form)] += entry.occurrences
+            counts[self._embedded(form)] += entry.occurrences
         return counts
 
-    def _without_case(self, form: str) -> str:
+    def _row(self, form: str) -> int:
+        return self.rows.get(self._embedded(form), UNKNOWN)
+
+    def _embedded(self, form: str) -> str:
+        """Return the key of the row of a word: the word, its lower case, or its case pattern."""
+        if self.pieces is not None:
+            return case_pattern(form)
         return form.lower() if self.lowercase else form
 
     def _spell(self, form: str) -> np.ndarray:
         is_long = len(form) > 2 * END_CHARACTERS
         kept = form[:END_CHARACTERS] + form[-END_CHARACTERS:] if is_long else form
         return np.array([self.characters.get(char, UNKNOWN) for char in kept], dtype=np.int64)
+
+
+def case_pattern(form: str) -> str:
+    """Return the case of the letters of a word: "Ada" -> "title", "NATO" -> "upper"."""
+    patterns = {"lower": form.islower(), "title": form.istitle(), "upper": form.isupper()}
+    mixed = "mixed" if form.lower() != form else "none"
+    # "I" is both upper and title.
+    return next((name for name, matches in patterns.items() if matches), mixed)
 
 
 def _parsed(stored: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,9 @@ class NormConfig:
     """The norms of Transformer blocks."""
 
     kind: Literal["layer", "rms"] = "layer"  # LayerNorm or RMSNorm
-    place: Literal["pre", "post"] = "pre"  # before each sublayer, or after the residual sum
+    # before each sublayer, after the residual sum, or before the attention and the feed-forward
+    # layer, which then both read the input of the block (GPT-NeoX)
+    place: Literal["pre", "post", "parallel"] = "pre"
     eps: float = bounded(1e-5, above=0.0, at_most=1.0)  # added to the variance or mean square
 
     def build(self, width: int) -> nn.Module:

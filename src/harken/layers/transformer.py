@@ -2,6 +2,7 @@
 
     pre-norm    x + f(norm(x))
     post-norm   norm(x + f(x))
+    parallel    x + f(norm(x)) + g(norm(x)) for attention f and feed-forward layer g
 
 The modules have no state: cached keys and values are passed as arguments and returned.
 """
@@ -87,7 +88,8 @@ class TransformerBlock(nn.Module):
         self.feedforward = config.feedforward.build(width)
         self.feedforward_norm = config.norm.build(width)
         self.dropout = Dropout(config.dropout)
-        self.pre_norm = config.norm.place == "pre"
+        self.pre_norm = config.norm.place != "post"
+        self.parallel = config.norm.place == "parallel"
 
     def norms_before_attention(self) -> list[nn.Module]:
         return [self.attention_norm] if self.pre_norm else []
@@ -115,7 +117,8 @@ class TransformerBlock(nn.Module):
             queries = self.cross_norm(states) if self.pre_norm else states
             attended = self.cross.attend(queries, memory, cross_context)
             states = self._add_residual(states, attended, self.cross_norm)
-        normed = self.feedforward_norm(states) if self.pre_norm else states
+        normed = inputs if self.parallel else states
+        normed = self.feedforward_norm(normed) if self.pre_norm else normed
         return self._add_residual(
             states, self.feedforward(normed), self.feedforward_norm
         ), keys_values
@@ -143,7 +146,7 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(
             TransformerBlock(config, width, max_length, memory_width) for _ in range(layers)
         )
-        has_final_norm = config.norm.place == "pre" and layers > 0
+        has_final_norm = config.norm.place != "post" and layers > 0
         self.norm = config.norm.build(width) if has_final_norm else nn.Identity()
 
     def project_kv(self, memory: Float[Tensor, "B S J"]) -> StackState:

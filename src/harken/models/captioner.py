@@ -28,12 +28,13 @@ from harken.models.decoders import AttentionRNNDecoderConfig
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows, check_shape
 from harken.models.seq2seq import Decoder, DecoderConfig, EncoderOutput, Seq2Seq, check_memory
+from harken.models.start import StartConfig
 
 Images = Float[Tensor, "B second third fourth"]  # images B K Y X, or feature maps B X Y K
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CaptionerConfig:
+class CaptionerConfig(StartConfig):
     """An image captioner: frontend, encoder and decoder."""
 
     kind: Literal["captioner"] = "captioner"

@@ -18,7 +18,7 @@ from harken.config import bounded
 from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.convolution import NGramConfig
 from harken.layers.dropout import Dropout
-from harken.layers.embedding import OutputLinear, TokenEmbedding
+from harken.layers.embedding import OutputLinear, SegmentEmbedding, TokenEmbedding
 from harken.layers.frontends import (
     Conv2dSubsamplingConfig,
     ConvStemConfig,
@@ -43,6 +43,7 @@ from harken.models.encoders import (
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_length, check_rows, check_shape
 from harken.models.seq2seq import EncoderOutput
+from harken.models.start import StartConfig
 from harken.models.tagger import (
     CharacterCNNConfig,
     CharacterFeaturesConfig,
@@ -97,7 +98,7 @@ class Classifier(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WordClassifierConfig:
+class WordClassifierConfig(StartConfig):
     """A text classifier: word embeddings, character features, an encoder and pooling."""
 
     kind: Literal["words"] = "words"
@@ -172,11 +173,13 @@ class WordClassifier(Classifier):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TokenClassifierConfig:
+class TokenClassifierConfig(StartConfig):
     """A text classifier: token embeddings, an encoder and pooling."""
 
     kind: Literal["tokens"] = "tokens"
     width: int = bounded(256, at_least=1)  # width J of the token embeddings
+    # number of segment embeddings, as in BERT, of which the first is used; 0 for none
+    segments: int = bounded(0, at_least=0)
     encoder: EncoderConfig = TransformerEncoderConfig(dropout=0.1)  # encoder over the tokens
     pooling: PoolingConfig = FirstPoolingConfig()  # from the states to one vector
     # of the token embeddings and of the pooled vector
@@ -198,13 +201,16 @@ class TokenClassifierConfig:
 
 
 class TokenClassifier(Classifier):
-    """Tokens -> logits of the labels; its embedding and backbone are named as in `TextEncoder`."""
+    """Tokens -> logits of the labels; its embeddings and backbone are named as in `TextEncoder`."""
 
     def __init__(
         self, config: TokenClassifierConfig, sizes: InputSizes, labels: int, seed: int
     ) -> None:
         super().__init__()
         self.embedding = TokenEmbedding(sizes.vocabulary, config.width)
+        self.segment: nn.Embedding | None = None
+        if config.segments > 0:
+            self.segment = SegmentEmbedding(config.segments, config.width)
         backbone = build_encoder(config.encoder, config.width)
         self.add_output(config, backbone, labels)
         self.max_length = config.max_length
@@ -214,7 +220,10 @@ class TokenClassifier(Classifier):
         """Return the states of the tokens."""
         check_rows("tokens", tokens, self.max_length)
         check_shape("present", present, *tokens.shape)
-        embedded: Tensor = self.dropout(self.embedding(tokens))
+        embedded: Tensor = self.embedding(tokens)
+        if self.segment is not None:
+            embedded = embedded + self.segment.weight[0]
+        embedded = self.dropout(embedded)
         return EncoderOutput(self.backbone(embedded, present), present)
 
     def forward(self, tokens: TokenIds, present: Present) -> Float[Tensor, "B labels"]:
@@ -222,7 +231,7 @@ class TokenClassifier(Classifier):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SoundClassifierConfig:
+class SoundClassifierConfig(StartConfig):
     """A sound classifier: frontend, encoder, pooling and an output layer."""
 
     kind: Literal["sound"] = "sound"
@@ -282,7 +291,7 @@ class SoundClassifier(Classifier):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImageClassifierConfig:
+class ImageClassifierConfig(StartConfig):
     """An image classifier: frontend, encoder, pooling and an output layer."""
 
     kind: Literal["image"] = "image"

@@ -28,12 +28,13 @@ from harken.models.encoders import (
 )
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows, check_shape
+from harken.models.start import StartConfig
 
 END_TOKENS = 2  # per row: before the first word and after the last
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BiRNNClozeConfig:
+class BiRNNClozeConfig(StartConfig):
     """A forward RNN over the words before a blank, and a backward RNN over those after it."""
 
     kind: Literal["rnn"] = "rnn"
@@ -55,7 +56,7 @@ class BiRNNClozeConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MaskedLMConfig:
+class MaskedLMConfig(StartConfig):
     """A masked language model: an encoder over the words, with a mask token at the blanks."""
 
     kind: Literal["masked"] = "masked"

@@ -205,9 +205,17 @@ class TextEncoder(nn.Module):
         initialize(self, config.layers, seed)
 
     def forward(
-        self, tokens: TokenIds, *, present: Present | None = None, segments: TokenIds | None = None
+        self,
+        tokens: TokenIds,
+        *,
+        present: Present | None = None,
+        segments: TokenIds | None = None,
+        extra: Inputs | None = None,
     ) -> Float[Tensor, "B T H"]:
-        """Return the states; without `segments` every token is in segment 0."""
+        """Return the states; without `segments` every token is in segment 0.
+
+        The vectors `extra` are added to the embeddings.
+        """
         check_rows("tokens", tokens, self.max_length)
         if segments is not None and self.segment is None:
             raise ValueError("segments: the model was built without segment embeddings")
@@ -217,4 +225,6 @@ class TextEncoder(nn.Module):
         if self.segment is not None:
             segments = torch.zeros_like(tokens) if segments is None else segments
             embedded = embedded + self.segment(segments)
+        if extra is not None:
+            embedded = embedded + extra
         return cast(Tensor, self.backbone(embedded, present))

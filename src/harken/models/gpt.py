@@ -28,10 +28,11 @@ from harken.layers.transformer import Stack
 from harken.models.causal import CausalState, CausalTransformer, first_positions
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows
+from harken.models.start import StartConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GPTConfig:
+class GPTConfig(StartConfig):
     """A stack of causal Transformer blocks."""
 
     kind: Literal["gpt"] = "gpt"

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from harken.attention.relative import RotaryConfig
 from harken.errors import Failure, UserError
 from harken.inputs import is_file, read_json, safetensors_header, short_path
 
@@ -98,6 +99,16 @@ class Settings:
         if self.values.get(key) not in (None, value):
             raise self.unsupported(key, json.dumps(value))
 
+    def token_ids(self, vocabulary: int) -> dict[str, int]:
+        """Return the ids of the special tokens that the config names; of a list, the first."""
+        ids = {}
+        for role in ("bos", "eos", "pad"):
+            value = self.values.get(f"{role}_token_id")
+            first = value[0] if isinstance(value, list) and value else value
+            if type(first) is int and 0 <= first < vocabulary:
+                ids[role] = first
+        return ids
+
     def unsupported(self, key: str, expected: str) -> UserError:
         return UserError(
             f"{self.path}: Harken does not support this value of {key!r} "
@@ -133,9 +144,9 @@ def read_json_object(path: Path, max_bytes: int) -> dict[str, Any]:
     return values
 
 
-def rotary_base(settings: Settings) -> float:
-    """Return `rope_theta` of a config; raise an error for any other change of the angles."""
-    base = settings.number("rope_theta", 10000.0)
+def rotary_config(settings: Settings, defaults: RotaryConfig) -> RotaryConfig:
+    """Return the rotary positions of a config; raise an error if their angles are scaled."""
+    base, fraction = settings.number("rope_theta", defaults.base), defaults.fraction
     is_given = "rope_theta" in settings.values
     for key in ("rope_scaling", "rope_parameters"):
         settings.read_keys.add(key)
@@ -144,18 +155,19 @@ def rotary_base(settings: Settings) -> float:
             raise settings.unsupported(key, "null or an object")
         kind = options.get("rope_type", options.get("type", "default"))
         unknown = options.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-        if kind != "default" or unknown or options.get("partial_rotary_factor", 1.0) != 1.0:
-            raise settings.unsupported(
-                key, "rotary embeddings of the default type, on all dimensions"
-            )
+        nested = Settings(settings.path, options)
+        fraction = nested.number("partial_rotary_factor", fraction)
+        is_partial = defaults.fraction < 1.0
+        if kind != "default" or unknown or fraction > 1.0 or (fraction < 1.0 and not is_partial):
+            raise settings.unsupported(key, "rotary embeddings of the default type")
         if "rope_theta" in options:
-            nested = Settings(settings.path, options).number("rope_theta", base)
-            if is_given and nested != base:
+            nested_base = nested.number("rope_theta", base)
+            if is_given and nested_base != base:
                 raise settings.unsupported(key, f"rope_theta {base}, as elsewhere in the file")
-            base, is_given = nested, True
+            base, is_given = nested_base, True
     if base <= 1:
         raise UserError(f"{settings.path}: rope_theta must be above 1 (got {base})", fix=RESTORE)
-    return base
+    return RotaryConfig(base=base, fraction=fraction)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,13 @@ from harken.models.encoders import AttentionEncoder, EncoderConfig, build_encode
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_length, check_rows, check_shape
 from harken.models.seq2seq import DecoderConfig, EncoderOutput, Seq2Seq, check_memory
+from harken.models.start import StartConfig
 
 BLANK = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecognizerConfig:
+class RecognizerConfig(StartConfig):
     """A speech recognizer: frontend and encoder, with a CTC head, an attention decoder or both."""
 
     kind: Literal["recognizer"] = "recognizer"

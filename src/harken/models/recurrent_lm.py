@@ -21,10 +21,11 @@ from harken.layers.recurrent import LSTMConfig, Recurrent, RecurrentConfig
 from harken.models.gpt import GPTConfig, LanguageModel
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows
+from harken.models.start import StartConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RecurrentLMConfig:
+class RecurrentLMConfig(StartConfig):
     """A recurrent language model."""
 
     kind: Literal["rnn"] = "rnn"
@@ -50,7 +51,7 @@ class RecurrentLMConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConvLMConfig:
+class ConvLMConfig(StartConfig):
     """A convolutional language model."""
 
     kind: Literal["cnn"] = "cnn"

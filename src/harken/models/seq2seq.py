@@ -37,6 +37,7 @@ from harken.models.encoders import (
 )
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows, check_shape, select_rows
+from harken.models.start import StartConfig
 
 MAX_SOURCE = 1024  # tokens, for encoders without a max_length
 # For tens of thousands of sentence pairs, with strong dropout.
@@ -122,7 +123,7 @@ class Seq2Seq(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EncoderDecoderConfig:
+class EncoderDecoderConfig(StartConfig):
     """An encoder-decoder; the embeddings have the decoder's `width`."""
 
     kind: Literal["encoder-decoder"] = "encoder-decoder"

@@ -27,6 +27,7 @@ from harken.layers.recurrent import LSTMConfig
 from harken.models.encoders import EncoderConfig, build_encoder, check_encoder
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_rows, check_shape
+from harken.models.start import StartConfig
 
 Spellings = Int[Tensor, "N characters"]
 CharactersPresent = Bool[Tensor, "N characters"]
@@ -103,10 +104,11 @@ CharacterFeaturesConfig = CharacterCNNConfig | CharacterLSTMConfig | NoCharacter
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TaggerConfig:
+class TaggerConfig(StartConfig):
     """A tagger: word embeddings, character features, an encoder and a classifier."""
 
     kind: Literal["tagger"] = "tagger"
+    max_pieces: ClassVar[int | None] = None  # for models that read word pieces
     # width J per word: embedding and character features together
     width: int = bounded(320, at_least=1)
     characters: CharacterFeaturesConfig = CharacterCNNConfig()  # character features
@@ -135,8 +137,13 @@ class TaggerConfig:
         tags: int,
         seed: int,
         cbow: CBOWConfig | None = None,
+        cls: int = 0,
+        sep: int = 0,
     ) -> "Tagger":
-        """Build the model; with `cbow`, its word embeddings can be pretrained."""
+        """Build the model; with `cbow`, its word embeddings can be pretrained.
+
+        `cls` and `sep` are for models that read word pieces.
+        """
         return Tagger(self, words, characters, tags, seed, cbow)
 
 

@@ -18,7 +18,9 @@ from harken.report.tables import ResultRow, result_table
 from harken.report.viewed_attention import view_attention
 from harken.run import Run
 from harken.run_folder import LOG, read_log
+from harken.start import read_origins
 from harken.tasks.prediction import Evaluation
+from harken.training.origins import WeightsLoaded
 
 EXAMPLES = 12  # of correct and of incorrect outputs
 SMOOTHING = 0.05  # weight of a new loss in the moving average
@@ -43,6 +45,8 @@ def run_report(run: Run, evaluation: Evaluation, rows: Sequence[ResultRow] | Non
         Section(title=table.title, body=tables.plain_table(table.header, table.rows))
         for table in evaluation.tables
     ]
+    if (origins := read_origins(run.folder)) is not None:
+        sections.append(_starting_weights(origins))
     settings = tables.settings_table(as_plain(run.recipe))
     sections.append(Section(title="Settings", body=settings))
     return page(
@@ -63,6 +67,16 @@ def run_facts(run: Run) -> dict[str, str]:
         "vocabulary": f"{run.vocabulary.sizes.entries:,}",
         "seed": str(run.recipe.seed),
     }
+
+
+def _starting_weights(origins: WeightsLoaded) -> Section:
+    rows = [
+        *((item.name, " × ".join(map(str, item.shape)), item.origin) for item in origins.tensors),
+        *((name, "", "not used") for name in origins.unused),
+    ]
+    lead = f"Training started from the weights in {origins.folder}."
+    body = tables.plain_table(("tensor", "shape", "origin"), rows)
+    return Section(title="Starting weights", lead=lead, body=body)
 
 
 def _truncation(evaluation: Evaluation) -> str:

@@ -28,9 +28,10 @@ from harken.batch.views import ViewsConfig
 from harken.config import MAX_BATCH, MAX_SEED, bounded
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import LMStepper, NonEmptyStepper, TokenHypothesis
+from harken.encode.pretrained import PretrainedTokenizer, PretrainedTokenizerConfig
 from harken.encode.stream import CorpusSample
 from harken.encode.subwords import BytePairConfig, TokenizerConfig
-from harken.encode.vocabulary import END, MASK, PAD, Vocabulary, VocabularySizes
+from harken.encode.vocabulary import Vocabulary, VocabularySizes
 from harken.formats.corpus import Files, TextCorpus, find_files
 from harken.formats.examples import Question
 from harken.formats.question_template import question_template, title_of
@@ -146,7 +147,8 @@ class AnswerRecipe:
     task: Literal["answer"] = "answer"  # closed-book question answering
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
     data: AnswerData  # paths of the files
-    encode: TokenizerConfig = field(default_factory=BytePairConfig)  # tokenizer
+    # tokenizer, or that of `model.start_from`
+    encode: TokenizerConfig | PretrainedTokenizerConfig = field(default_factory=BytePairConfig)
     model: GPTConfig = field(default_factory=GPTConfig)  # architecture
     training: AnswerTraining = field(default_factory=AnswerTraining)  # training stages
     search: SearchConfig = SearchConfig()  # beam search or sampling
@@ -210,7 +212,7 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
     def attention(self, text: str) -> AttentionExample:
         """Return the attention over a question, <mask> and the predicted answer with <end>."""
         ((prompt, (best, *_)),) = self._search([text])
-        answer = [*best.tokens, END][: self.max_answer_tokens]
+        answer = [*best.tokens, self.vocabulary.special.end][: self.max_answer_tokens]
         (output,) = self.vocabulary.decode([best.tokens])
         tokens, title = [*prompt.tokens.tolist(), *answer], f"{text} → {output_title(output)}"
         token_texts = self.vocabulary.token_texts
@@ -225,7 +227,8 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         by_length = np.argsort(list(map(len, prompts)), kind="stable")  # less padding
         for start in range(0, len(prompts), BATCH_SIZE):
             rows = by_length[start : start + BATCH_SIZE]
-            tokens, present = pad(ragged([prompts[row] for row in rows]), PAD)
+            padding = self.vocabulary.special.pad
+            tokens, present = pad(ragged([prompts[row] for row in rows]), padding)
             last = present.sum(dim=1) - 1
             at_mask = model.states(tokens.to(self.device))[torch.arange(len(rows)), last]
             states[rows] = at_mask.float().cpu().numpy()
@@ -243,10 +246,11 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
         self, questions: Sequence[str], nbest: int = 1, keys: Keys | None = None
     ) -> list[tuple[Prompt, list[TokenHypothesis]]]:
         """Return the prompt of each question with its best answers, searched in one batch."""
-        stepper = NonEmptyStepper(LMStepper(self.model.eval()), END)
+        special = self.vocabulary.special
+        stepper = NonEmptyStepper(LMStepper(self.model.eval()), special.end)
         prompts, search = self._prompts(questions), self.recipe.search
         rows, limit = [prompt.tokens for prompt in prompts], self.max_answer_tokens
-        beams = search_tokens(stepper, rows, self.device, search, limit, nbest, keys)
+        beams = search_tokens(stepper, rows, self.device, search, limit, nbest, keys, special)
         return list(zip(prompts, beams, strict=True))
 
 
@@ -254,11 +258,11 @@ def encode_prompts(
     questions: Sequence[str], vocabulary: Vocabulary, max_length: int
 ) -> list[Prompt]:
     """Return `question <mask>`; a long question keeps its last tokens, up to `max_length`."""
-    limit = max_length - 1
+    limit, mask = max_length - 1, vocabulary.special.mask
     encoded = vocabulary.encode([question.strip() for question in questions])
     lengths = ((min(limit, len(row)), len(row)) for row in encoded)
     truncations = (truncation_of(kept, total, "last") for kept, total in lengths)
-    return list(map(Prompt, (np.append(row[-limit:], MASK) for row in encoded), truncations))
+    return list(map(Prompt, (np.append(row[-limit:], mask) for row in encoded), truncations))
 
 
 def unzip_questions(examples: Sequence[Question]) -> tuple[list[str], list[str]]:
@@ -306,6 +310,11 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         texts = CorpusSample(corpus, corpus.size().characters, recipe.data.tokenizer_sample)
         return recipe.encode.fit(chain(texts, questions))
 
+    def fit_pretrained(
+        self, recipe: AnswerRecipe, train: Sequence[Question], tokenizer: PretrainedTokenizer
+    ) -> Vocabulary:
+        return tokenizer.vocabulary(mask=True)
+
     def build(self, recipe: AnswerRecipe, sizes: VocabularySizes) -> GPT:
         return recipe.model.build(sizes.entries, recipe.seed)
 
@@ -313,13 +322,14 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
         self, recipe: AnswerRecipe, splits: Splits[Question], vocabulary: Vocabulary, cache: Path
     ) -> list[Stage[GPT]]:
         pretrain, finetune = recipe.training.pretrain, recipe.training.finetune
+        special = vocabulary.special
         train_questions = encode_questions(splits["train"], vocabulary, recipe.model.max_length)
         lengths = train_questions.sequences.lengths
         sampler = BucketSampler(lengths, finetune.batch_tokens, recipe.seed)
         questions, answers = unzip_questions(splits["dev"])
 
         def question_batch(step: int) -> list[TokenBatch]:
-            return [next_token_batch(*train_questions.take(sampler.batch(step)), PAD)]
+            return [next_token_batch(*train_questions.take(sampler.batch(step)), special.pad)]
 
         def dev_accuracy(model: GPT) -> float:
             predictor = AnswerPredictor(recipe, splits, vocabulary, model)
@@ -337,7 +347,7 @@ class AnswerTask(Task[AnswerRecipe, Question, Vocabulary, GPT]):
                 titles=TokenShards(title_shards),
                 questions=train_questions,
                 views=pretrain.views,
-                special=SpecialTokens(pad=PAD, mask=MASK, end=END),
+                special=SpecialTokens(pad=special.pad, mask=special.mask, end=special.end),
                 max_length=recipe.model.max_length,
                 batch_tokens=pretrain.batch_tokens,
                 question_ratio=pretrain.question_ratio,
@@ -368,7 +378,8 @@ def encode_questions(
     pairs = list(zip(prompts, vocabulary.encode(answers), strict=True))
     unfit = sum(prompt.truncation is not None or len(answer) >= half for prompt, answer in pairs)
     warn_unfit(unfit, len(questions), "questions", "truncated")
-    sequences = [np.append(prompt.tokens, [*answer, END][:half]) for prompt, answer in pairs]
+    end = vocabulary.special.end
+    sequences = [np.append(prompt.tokens, [*answer, end][:half]) for prompt, answer in pairs]
     first_targets = np.array([len(prompt.tokens) for prompt in prompts])
     return PromptedSequences(ragged(sequences), first_targets)
 

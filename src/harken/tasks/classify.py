@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from jaxtyping import Float
 
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.labeled import LabeledBatch
+from harken.config import as_plain
+from harken.encode.pretrained import PretrainedTokenizer
 from harken.encode.vocabulary import VocabularySizes
 from harken.formats.examples import LabeledExample
 from harken.formats.labels import join_labels
@@ -26,6 +29,7 @@ from harken.inspection.record import has_multihead
 from harken.inspection.refs import is_cross_attention, is_self_attention
 from harken.measure.scored_answers import exact_matches
 from harken.models.classifier import Classifier
+from harken.models.encoders import TextEncoderConfig
 from harken.tasks.attention_view import (
     AttentionExample,
     AttentionView,
@@ -47,6 +51,7 @@ from harken.tasks.prediction import Evaluation, LabelProbability, Prediction, Ra
 from harken.tasks.task import InputForm, Keys, Predictor, Splits, Task
 from harken.training.loop import MicroBatch, Stage, micro_batch, stage
 
+FINETUNING_DROPOUT = 0.1  # of a pretrained encoder, unless the recipe sets it
 THRESHOLD = 0.5  # probability from which one of several labels is predicted
 FORMS: Mapping[str, InputForm] = {"text": "lines", "sound": "sounds", "image": "images"}
 
@@ -123,6 +128,12 @@ class ClassifyTask(Task[ClassifyRecipe, LabeledExample, LabelVocabulary, Classif
     vocabulary_type = LabelVocabulary
     predictor_type = LabelPredictor
     layout = LAYOUT
+    pretrained_keys = MappingProxyType(
+        {
+            "encode": {"kind": "tokens", "tokenizer": {"kind": "pretrained"}},
+            "training": {"labels": {"unk_dropout": 0.0}},
+        }
+    )
 
     def inputs(self, recipe: ClassifyRecipe) -> InputForm:
         return FORMS[recipe.data.input]
@@ -147,6 +158,21 @@ class ClassifyTask(Task[ClassifyRecipe, LabeledExample, LabelVocabulary, Classif
 
     def fit(self, recipe: ClassifyRecipe, train: Sequence[LabeledExample]) -> LabelVocabulary:
         return fit_labels(recipe, train)
+
+    def fit_pretrained(
+        self,
+        recipe: ClassifyRecipe,
+        train: Sequence[LabeledExample],
+        tokenizer: PretrainedTokenizer,
+    ) -> LabelVocabulary:
+        return fit_labels(recipe, train, tokenizer.vocabulary(mask=False))
+
+    def start_keys(self, model: object) -> Mapping[str, object] | None:
+        if isinstance(model, TextEncoderConfig):
+            keys = as_plain(model) | {"dropout": FINETUNING_DROPOUT}
+            own = {name: keys.pop(name) for name in ("width", "segments")}
+            return {"kind": "tokens", "dropout": FINETUNING_DROPOUT, **own, "encoder": keys}
+        return super().start_keys(model)
 
     def build(self, recipe: ClassifyRecipe, sizes: VocabularySizes) -> Classifier:
         inputs = recipe.encode.sizes(sizes)

@@ -179,14 +179,20 @@ class LabelVocabulary:
         return cls(counts=counts, majority=majority, inputs=inputs)
 
 
-def fit_labels(recipe: ClassifyRecipe, train: Sequence[LabeledExample]) -> LabelVocabulary:
-    """Count the labels, and fit the vocabulary of texts."""
+def fit_labels(
+    recipe: ClassifyRecipe, train: Sequence[LabeledExample], pretrained: Vocabulary | None = None
+) -> LabelVocabulary:
+    """Count the labels, and fit the vocabulary of texts unless it is given."""
+    if pretrained is not None:
+        inputs = InputVocabulary(tokens=pretrained)
+    else:
+        inputs = recipe.encode.fit([example.input for example in train])
     counts = Counter(label for example in train for label in example.labels)
     outputs = Counter(join_labels(example.labels) for example in train)
     return LabelVocabulary(
         counts={label: counts[label] for label in sorted(counts)},
         majority=min(outputs, key=lambda output: (-outputs[output], output)),
-        inputs=recipe.encode.fit([example.input for example in train]),
+        inputs=inputs,
     )
 
 

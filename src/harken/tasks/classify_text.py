@@ -18,8 +18,9 @@ from harken.batch.tagging import (
     tagged_batch,
     word_corpus,
 )
+from harken.encode.pretrained import PretrainedTokenizerConfig
 from harken.encode.subwords import BytePairConfig, TokenizerConfig, split_words
-from harken.encode.vocabulary import END, PAD, UNKNOWN, Vocabulary, VocabularySizes
+from harken.encode.vocabulary import PAD, UNKNOWN, Vocabulary, VocabularySizes
 from harken.encode.words import WordVocabulary, WordVocabularyConfig
 from harken.formats.examples import Sentence
 from harken.formats.labels import InputKind
@@ -70,9 +71,9 @@ class WordEncoding:
         forms = torch.arange(sizes["B"] * sizes["T"]).view(shape)
         spellings = random_tokens(generator, vocabulary.characters, forms.numel(), sizes["W"])
         words = random_tokens(generator, vocabulary.entries, *shape)
-        characters_present = torch.ones(spellings.shape, dtype=torch.bool)
+        spellings_present = torch.ones(spellings.shape, dtype=torch.bool)
         present = torch.ones(shape, dtype=torch.bool)
-        return words, forms, spellings, characters_present, present
+        return words, forms, spellings, spellings_present, present
 
     def reader(self, vocabulary: InputVocabulary, max_length: int | None) -> "WordReader":
         assert vocabulary.words is not None
@@ -126,7 +127,8 @@ class TokenEncoding:
 
     kind: Literal["tokens"] = "tokens"
     input: ClassVar[InputKind] = "text"
-    tokenizer: TokenizerConfig = field(default_factory=BytePairConfig)  # of the texts
+    # tokenizer of the texts, or that of `model.start_from`
+    tokenizer: TokenizerConfig | PretrainedTokenizerConfig = field(default_factory=BytePairConfig)
 
     def fit(self, texts: Sequence[str]) -> InputVocabulary:
         """Return a tokenizer that is fitted to the texts."""
@@ -155,7 +157,7 @@ class TokenEncoding:
 
 @dataclass(frozen=True, slots=True)
 class TokenReader:
-    """Texts -> tokens, with <end> before and after them, and their mask."""
+    """Texts -> tokens and their mask, with <end>, or [CLS] and [SEP], before and after the text."""
 
     vocabulary: Vocabulary
     max_length: int
@@ -165,17 +167,19 @@ class TokenReader:
         kept = list(map(self._cut, tokens))
         pairs = zip(kept, tokens, strict=True)
         truncations = [truncation_of(len(cut) - 2, len(full), "first") for cut, full in pairs]
-        return ReadInputs(pad(ragged(kept), PAD), truncations)
+        return ReadInputs(pad(ragged(kept), self.vocabulary.special.pad), truncations)
 
     def store(self, inputs: Sequence[str], stage: ClassifyStage, cache: Path) -> TrainingInputs:
         texts = ragged(list(map(self._cut, self.vocabulary.encode(inputs))))
         counts = np.bincount(texts.values, minlength=len(self.vocabulary))
+        special = self.vocabulary.special
 
         def batch(chosen: IntArray, generator: np.random.Generator) -> Arguments:
-            tokens, present = pad(texts.take(chosen), PAD)
+            tokens, present = pad(texts.take(chosen), special.pad)
             drawn = generator.random(tokens.shape) * (stage.unk_dropout + counts[tokens.numpy()])
-            dropped = torch.from_numpy(drawn < stage.unk_dropout) & present & (tokens != END)
-            return tokens.masked_fill(dropped, UNKNOWN), present
+            inner = present & (tokens != special.end) & (tokens != self._start)
+            dropped = torch.from_numpy(drawn < stage.unk_dropout) & inner
+            return tokens.masked_fill(dropped, special.unknown), present
 
         return batch
 
@@ -184,4 +188,10 @@ class TokenReader:
         return StateLabels("tokens", self.vocabulary.token_texts(self._cut(tokens).tolist()))
 
     def _cut(self, tokens: IntArray) -> IntArray:
-        return np.concatenate(([END], tokens[: self.max_length - 2], [END]))
+        end = self.vocabulary.special.end
+        return np.concatenate(([self._start], tokens[: self.max_length - 2], [end]))
+
+    @property
+    def _start(self) -> int:
+        start = self.vocabulary.start
+        return self.vocabulary.special.end if start is None else start

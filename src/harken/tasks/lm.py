@@ -26,6 +26,7 @@ from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
 from harken.decode.stepper import LMStepper
 from harken.encode.parallel import encode_corpus
+from harken.encode.pretrained import PretrainedTokenizer, PretrainedTokenizerConfig
 from harken.encode.stream import CHUNK_SIZE, CorpusSample, StreamEncoder, read_texts_whole
 from harken.encode.subwords import CharactersConfig, TokenizerConfig
 from harken.encode.vocabulary import PAD, Vocabulary, VocabularySizes
@@ -122,7 +123,8 @@ class LanguageModelRecipe:
     task: Literal["lm"] = "lm"  # language modeling
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights and batches
     data: LanguageModelData  # paths of the files
-    encode: TokenizerConfig = field(default_factory=CharactersConfig)  # tokenizer
+    # tokenizer, or that of `model.start_from`
+    encode: TokenizerConfig | PretrainedTokenizerConfig = field(default_factory=CharactersConfig)
     model: LanguageModelConfig = field(default_factory=GPTConfig)  # architecture
     # Training stage.
     training: LanguageModelTraining = field(default_factory=LanguageModelTraining)
@@ -168,7 +170,9 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             max_prompt = model.max_length - limit
         prompts = [self._prompt(text, max_prompt) for text in inputs]
         rows = [prompt.tokens for prompt in prompts]
-        beams = search_tokens(LMStepper(model), rows, self.device, search, limit, nbest, keys)
+        special = self.vocabulary.special
+        stepper, device = LMStepper(model), self.device
+        beams = search_tokens(stepper, rows, device, search, limit, nbest, keys, special)
         for text, prompt, beam in zip(inputs, prompts, beams, strict=True):
             tokens = [hypothesis.tokens for hypothesis in beam]
             outputs = stream.continuations(prompt.tokens, tokens)
@@ -318,6 +322,11 @@ class LanguageModelTask(Task[LanguageModelRecipe, str, Vocabulary, AnyLanguageMo
 
     def fit(self, recipe: LanguageModelRecipe, train: Sequence[str]) -> Vocabulary:
         return recipe.encode.fit(train)
+
+    def fit_pretrained(
+        self, recipe: LanguageModelRecipe, train: Sequence[str], tokenizer: PretrainedTokenizer
+    ) -> Vocabulary:
+        return tokenizer.vocabulary(mask=False)
 
     def build(self, recipe: LanguageModelRecipe, sizes: VocabularySizes) -> AnyLanguageModel:
         return recipe.model.build(sizes.entries, recipe.seed)

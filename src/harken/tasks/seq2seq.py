@@ -11,7 +11,7 @@ from harken.batch.padding import Seq2SeqBatch, pad
 from harken.batch.ragged import IntArray, ragged
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import State, Stepper, TokenHypothesis
-from harken.encode.vocabulary import END, PAD
+from harken.encode.vocabulary import END, SpecialIds
 from harken.inspection.refs import is_cross_attention, is_decoder_attention
 from harken.models.captioner import Captioner
 from harken.models.seq2seq import EncoderDecoder
@@ -43,15 +43,17 @@ def search_tokens(
     max_tokens: int,
     nbest: int = 1,
     keys: Keys | None = None,
+    special: SpecialIds | None = None,
 ) -> Beams:
     """Return the best outputs for each row of prompt or source tokens, searched in one batch."""
-    tokens, present = (tensor.to(device) for tensor in pad(ragged(rows), PAD))
+    special = special or SpecialIds()
+    tokens, present = (tensor.to(device) for tensor in pad(ragged(rows), special.pad))
     return generate(
         stepper,
         tokens,
         present,
         search=search,
-        end=END,
+        end=special.end,
         max_tokens=max_tokens,
         nbest=nbest,
         sample_keys=keys,

@@ -27,8 +27,22 @@ from harken.batch import tagging
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import IGNORE_INDEX, TokenBatch
 from harken.batch.ragged import ragged_indices
-from harken.batch.tagging import TaggedBatch, sentence_windows, tagged_batch, word_corpus
-from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
+from harken.batch.tagging import (
+    SentenceWindows,
+    TaggedBatch,
+    WordCorpus,
+    sentence_windows,
+    tagged_batch,
+    word_corpus,
+    words_within,
+)
+from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, as_plain, bounded
+from harken.encode.pretrained import (
+    MAX_PIECES,
+    PretrainedTokenizer,
+    PretrainedTokenizerConfig,
+    WordPieces,
+)
 from harken.encode.vocabulary import PAD, UNKNOWN, VocabularySizes
 from harken.encode.words import WordVocabulary, WordVocabularyConfig
 from harken.errors import OptionError, UserError
@@ -36,6 +50,8 @@ from harken.formats.conllu import read_conllu
 from harken.formats.examples import Sentence, TaggedToken
 from harken.inspection.record import has_multihead
 from harken.layers.losses import cross_entropy_
+from harken.models.encoders import TextEncoderConfig
+from harken.models.piece_tagger import PieceTagger, PieceTaggerConfig
 from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
 from harken.tasks.attention_view import AttentionExample, self_attention_view
 from harken.tasks.columns import TagColumns
@@ -50,6 +66,8 @@ from harken.training.optimizer import AdamWConfig, OptimizerConfig
 from harken.training.runtime import RuntimeConfig
 from harken.training.tracking import Tracker
 
+AnyTaggerConfig = TaggerConfig | PieceTaggerConfig
+AnyTagger = Tagger | PieceTagger
 MAX_SENTENCE = 500  # words; if the only sentence of a file is longer, blank lines are missing
 DUMMY_CHARACTERS = 12  # per word of a dummy batch
 MAX_LENGTH = 1024  # words per window, for a model without a limit
@@ -117,8 +135,9 @@ class TagRecipe:
     task: Literal["tag"] = "tag"  # sequence labeling
     seed: int = bounded(0, at_least=0, at_most=MAX_SEED)  # of weights, batches and the dev share
     data: TagData  # paths of the files
-    encode: WordVocabularyConfig = WordVocabularyConfig()  # vocabulary
-    model: TaggerConfig = TaggerConfig()  # architecture
+    # vocabulary, or the tokenizer of `model.start_from`
+    encode: WordVocabularyConfig | PretrainedTokenizerConfig = WordVocabularyConfig()
+    model: AnyTaggerConfig = TaggerConfig()  # architecture
     training: TagTraining = field(default_factory=TagTraining)  # training stages
     decode: TagDecodingConfig = TagDecodingConfig()  # choice of tags
 
@@ -137,7 +156,27 @@ def check_sentences(recipe: TagRecipe, files: Sequence[Path]) -> list[str]:
     return []
 
 
-class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
+def require_known_tags(
+    recipe: TagRecipe, train: Sequence[Sentence], vocabulary: WordVocabulary
+) -> None:
+    """Raise an error for a tag that the run in `model.start_from` does not have."""
+    tags = set(chain.from_iterable(sentence.tags for sentence in train))
+    if unknown := sorted(tags - set(vocabulary.tags)):
+        raise UserError(
+            f"{recipe.data.train}: the tag {unknown[0]!r} is not among the {len(vocabulary.tags)} "
+            "tags of the run in model.start_from",
+            fix="start from a Hugging Face folder, or train from random weights",
+        )
+
+
+def limited_windows(corpus: WordCorpus, model: AnyTaggerConfig) -> SentenceWindows:
+    """Return windows that the model can read."""
+    if model.max_pieces is not None:
+        return sentence_windows(corpus.lengths, words_within(corpus, model.max_pieces))
+    return sentence_windows(corpus.lengths, model.max_length or MAX_LENGTH)
+
+
+class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
     """A trained tagger."""
 
     def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
@@ -165,9 +204,10 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
     def attention(self, text: str) -> AttentionExample | None:
         """Return the attention over the first words, up to the model's limit."""
         model, all_words = self.model, text.split()
-        words = all_words[: model.max_length]
-        if not words or not has_multihead(model):
+        if not all_words or not has_multihead(model):
             return None
+        corpus = word_corpus(*self.vocabulary.encode([all_words]))
+        words = all_words[: limited_windows(corpus, self.recipe.model).lengths[0]]
         (tagged,) = self.tag([words])
         corpus = word_corpus(*self.vocabulary.encode([words]))
         windows = sentence_windows(corpus.lengths, len(words))
@@ -175,9 +215,17 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
         return AttentionExample(
             title=f"{' '.join(words)} → {' '.join(tagged.tags)}",
             run=lambda: model(*batch[:-1]),
-            views=[self_attention_view("words", words)],
+            views=[self_attention_view(*self._labels(words))],
             truncation=truncation_of(len(words), len(all_words), "first", "words"),
         )
+
+    def _labels(self, words: Sequence[str]) -> tuple[str, Sequence[str]]:
+        """Return what the model attends to, in words or in pieces."""
+        pieces = self.vocabulary.pieces
+        if pieces is None:
+            return "words", words
+        ids = np.concatenate([[pieces.cls], *pieces.encode(words), [pieces.sep]])
+        return "word pieces", pieces.token_texts(ids.tolist())
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> Iterator[TaggedSentence]:
         """Tag each sentence, in order."""
@@ -189,7 +237,7 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, Tagger]):
     def _tag_batch(self, sentences: Sequence[Sequence[str]]) -> list[TaggedSentence]:
         model = self.model.eval()
         corpus = word_corpus(*self.vocabulary.encode(sentences))
-        windows = sentence_windows(corpus.lengths, model.max_length or MAX_LENGTH)
+        windows = limited_windows(corpus, self.recipe.model)
         log_probs = np.zeros((len(corpus.words), len(self.vocabulary.tags)), dtype=np.float32)
         sampler = BucketSampler(windows.lengths, BATCH_WORDS, seed=0)
         for step in takewhile(lambda step: sampler.epoch(step) < 1, count()):
@@ -216,7 +264,7 @@ def tag_prediction(text: str, words: Sequence[str], tagged: TaggedSentence) -> P
     )
 
 
-class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
+class TagTask(Task[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
     """Sequence labeling."""
 
     recipe_type = TagRecipe
@@ -246,7 +294,25 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
     def fit(self, recipe: TagRecipe, train: Sequence[Sentence]) -> WordVocabulary:
         return recipe.encode.fit(train)
 
-    def build(self, recipe: TagRecipe, sizes: VocabularySizes) -> Tagger:
+    def fit_pretrained(
+        self, recipe: TagRecipe, train: Sequence[Sentence], tokenizer: PretrainedTokenizer
+    ) -> WordVocabulary:
+        limit = recipe.model.max_pieces
+        if limit is not None and limit < MAX_PIECES:
+            raise UserError(
+                f"model.start_from: the encoder reads {limit} word pieces (expected at least "
+                f"{MAX_PIECES}, the maximum of a word)",
+                fix="start from an encoder with more positions",
+            )
+        return WordVocabularyConfig().fit(train, WordPieces.of(tokenizer))
+
+    def start_keys(self, model: object) -> Mapping[str, object] | None:
+        if isinstance(model, TextEncoderConfig):
+            encoder = {key: value for key, value in as_plain(model).items() if key != "dropout"}
+            return {"kind": PieceTaggerConfig().kind, "encoder": encoder}
+        return super().start_keys(model)
+
+    def build(self, recipe: TagRecipe, sizes: VocabularySizes) -> AnyTagger:
         vectors = recipe.training.vectors
         return recipe.model.build(
             words=sizes.entries,
@@ -254,16 +320,19 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
             tags=sizes.tags,
             seed=recipe.seed,
             cbow=vectors.cbow if vectors.steps > 0 else None,
+            cls=sizes.cls,
+            sep=sizes.sep,
         )
 
     def stages(
         self, recipe: TagRecipe, splits: Splits[Sentence], vocabulary: WordVocabulary, cache: Path
-    ) -> list[Stage[Tagger]]:
+    ) -> list[Stage[AnyTagger]]:
         train, ids = splits["train"], {tag: index for index, tag in enumerate(vocabulary.tags)}
+        require_known_tags(recipe, train, vocabulary)
         tags = [np.array([ids[tag] for tag in example.tags], dtype=np.int64) for example in train]
         corpus = word_corpus(*vocabulary.encode([example.words for example in train]), tags)
         config, vectors, seed = recipe.training.tags, recipe.training.vectors, recipe.seed
-        windows = sentence_windows(corpus.lengths, recipe.model.max_length or MAX_LENGTH)
+        windows = limited_windows(corpus, recipe.model)
         sampler = BucketSampler(windows.lengths, config.batch_tokens, seed)
         words = [sentence.words for sentence in splits["dev"]]
         expected = [sentence.tags for sentence in splits["dev"]]
@@ -273,7 +342,7 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
             counts, rate = vocabulary.row_counts, config.unk_dropout
             return [tagging.unk_dropout(tagged, counts, rate, UNKNOWN, rng(seed, step))]
 
-        def dev_score(model: Tagger) -> float:
+        def dev_score(model: AnyTagger) -> float:
             tagged = TagPredictor(recipe, splits, vocabulary, model).tag(words)
             predicted = [sentence.tags for sentence in tagged]
             return main_tag_metric(expected, predicted, vocabulary).value
@@ -293,6 +362,9 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
     def dummy_sizes(self, recipe: TagRecipe, rows: int | None, length: int | None) -> DummySizes:
         config = recipe.training.tags
         dummy = token_sizes(config, rows, length, config.batch_tokens)
+        if recipe.model.max_pieces is not None:
+            assumed = (*dummy.assumed, "each word is one piece")
+            return dummy._replace(sizes={**dummy.sizes, "W": 1}, assumed=assumed)
         assumed, sizes = dummy.assumed, {**dummy.sizes, "W": DUMMY_CHARACTERS}
         if recipe.model.characters.width:
             assumed += (f"all words are different and have {DUMMY_CHARACTERS} characters",)
@@ -300,26 +372,26 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, Tagger]):
 
     def dummy_batch(
         self, recipe: TagRecipe, vocabulary: VocabularySizes, sizes: Mapping[str, int]
-    ) -> MicroBatch[Tagger]:
+    ) -> MicroBatch[AnyTagger]:
         generator, shape = torch.Generator().manual_seed(0), (sizes["B"], sizes["T"])
         forms = torch.arange(sizes["B"] * sizes["T"]).view(shape)
         spellings = random_tokens(generator, vocabulary.characters, forms.numel(), sizes["W"])
         tags = random_tokens(generator, vocabulary.tags, *shape)
         words = random_tokens(generator, vocabulary.entries, *shape)
-        characters_present = torch.ones(spellings.shape, dtype=torch.bool)
+        spellings_present = torch.ones(spellings.shape, dtype=torch.bool)
         present = torch.ones(shape, dtype=torch.bool)
-        batch = TaggedBatch(words, forms, spellings, characters_present, present, tags)
+        batch = TaggedBatch(words, forms, spellings, spellings_present, present, tags)
         return micro_batch(batch, tags_loss)
 
 
-def tags_loss(model: Tagger, batch: TaggedBatch) -> Tensor:
+def tags_loss(model: AnyTagger, batch: TaggedBatch) -> Tensor:
     """Return the summed cross-entropy of the tags."""
     logits: Tensor = model(*batch[:-1])
     counted = batch.tags != IGNORE_INDEX
     return F.cross_entropy(logits[counted].float(), batch.tags[counted], reduction="sum")
 
 
-def cbow_loss(model: Tagger, batch: TokenBatch) -> Tensor:
+def cbow_loss(model: AnyTagger, batch: TokenBatch) -> Tensor:
     """Return the summed cross-entropy of CBOW, over the words that have neighbors."""
     counted = batch.targets != IGNORE_INDEX
     return cross_entropy_(model(batch.inputs, words_at=counted), batch.targets[counted]).sum()

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import torch
 from torch import nn
 
+from harken.config import as_plain
+from harken.config.schema import key_specs
 from harken.decode.sampling import SampleKey
+from harken.encode.pretrained import PretrainedTokenizer
 from harken.encode.vocabulary import VocabularySizes
 from harken.errors import DataWarning, UserError
 from harken.formats.split import hold_out
@@ -209,6 +213,10 @@ class Task(ABC, Generic[R, E, V, M]):
     vocabulary_type: type[V]
     predictor_type: type[Predictor[R, E, V, M]]
     layout: Layout[R, E]
+    # keys of a recipe that starts from a Hugging Face folder, besides [model]
+    pretrained_keys: ClassVar[Mapping[str, object]] = MappingProxyType(
+        {"encode": {"kind": "pretrained"}}
+    )
 
     def inputs(self, recipe: R) -> InputForm:
         """Return what the inputs of `predict` are."""
@@ -239,6 +247,18 @@ class Task(ABC, Generic[R, E, V, M]):
 
     @abstractmethod
     def fit(self, recipe: R, train: Sequence[E]) -> V: ...
+
+    def fit_pretrained(self, recipe: R, train: Sequence[E], tokenizer: PretrainedTokenizer) -> V:
+        """Return the vocabulary of a model that starts from a Hugging Face folder."""
+        raise NotImplementedError
+
+    def start_keys(self, model: object) -> Mapping[str, object] | None:
+        """Return the keys of [model] for a model that starts from one with this config.
+
+        None means that the task has no such model.
+        """
+        recipe_type: type = self.recipe_type
+        return as_plain(model) if type(model) in key_specs(recipe_type)["model"].types else None
 
     @abstractmethod
     def build(self, recipe: R, sizes: VocabularySizes) -> M: ...

@@ -44,6 +44,7 @@ from harken.training.checkpoint import (
 from harken.training.distributed import agree, gather_rows, raise_on_all, sum_counts, world
 from harken.training.gradients import clip_gradients, gradient_sum
 from harken.training.optimizer import MuonConfig, OptimizerConfig, scale_learning_rates
+from harken.training.origins import WeightsLoaded
 from harken.training.runtime import RuntimeConfig, mixed_precision
 from harken.training.schedule import ScheduleConfig
 from harken.training.sharding import gathered, uses_sharding
@@ -192,7 +193,7 @@ class CheckpointSaved:
     path: Path
 
 
-Event = StepDone | EvaluationDone | CheckpointSaved
+Event = StepDone | EvaluationDone | CheckpointSaved | WeightsLoaded
 
 
 def derive_seed(*numbers: int) -> int:

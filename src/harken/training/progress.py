@@ -16,6 +16,7 @@ from rich.progress import (
 )
 
 from harken.training.loop import EvaluationDone, Event, StepDone
+from harken.training.origins import WeightsLoaded
 
 SECONDS_BETWEEN_LINES = 10.0  # outside of terminals
 
@@ -51,7 +52,11 @@ def training_progress(title: str, show: bool | None = True) -> Iterator[Callable
 
     def listen(event: Event) -> None:
         nonlocal last_line, mean_loss
-        if isinstance(event, EvaluationDone):
+        if isinstance(event, WeightsLoaded):
+            print_line(f"weights from {event.folder}")
+            for line in event.summary():
+                print_line(f"  {line}")
+        elif isinstance(event, EvaluationDone):
             print_line(f"{event.stage} {event.step}: dev {event.value:.3f}")
         elif isinstance(event, StepDone):
             if event.stage not in stages:

@@ -22,7 +22,7 @@ def inspect_options(parser: Parser) -> None:
     parser.add_device_and_json()
     parser.epilog = f"""input:
   Texts in quotes; audio files for a speech recognizer; images or rows of an array for a captioner.
-  A Hugging Face folder (BERT, GPT-2 or Llama, with config.json, model.safetensors and
+  A Hugging Face folder (BERT, GPT-2, GPT-NeoX or Llama, with config.json, model.safetensors and
   tokenizer.json) takes texts.
 
 layers and heads:
@@ -136,7 +136,8 @@ The prediction is the next token after the text (after the question, for the tas
 metric is the difference between the logits of the most probable token after the clean text and
 after the corrupted text, or, if these tokens are the same, the log-probability of this token.
 
-Works with runs of GPT models (tasks lm and answer) and with Hugging Face folders (gpt2, llama).
+Works with runs of GPT models (tasks lm and answer) and with Hugging Face folders (gpt2, gpt_neox
+and llama).
 
 examples:
   harken patch runs/gpt "the king of France" "the king of Sweden"
