@@ -254,8 +254,7 @@ def encode_blanks(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Ragged,
         lines.append(np.concatenate([first, *(np.append(PLACEHOLDER, part) for part in others)]))
     joined = ragged(lines)
     is_blank = joined.values == PLACEHOLDER
-    # A recurrent model reads the other blanks of a line as <unknown>, since it was trained without
-    # <mask>.
+    # A recurrent model reads other blanks as <unknown>, since it was trained without <mask>.
     values = np.where(is_blank, UNKNOWN, joined.values)
     return joined._replace(values=values), np.flatnonzero(is_blank)
 
