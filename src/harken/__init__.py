@@ -5,7 +5,7 @@
     run.predict(["Where was Ada Lovelace born?"])
 
 `import harken` does not import PyTorch; most names below import it when they are first used.
-docs/python-api.md shows every name.
+docs/python-api.md describes them.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,8 @@
 """Errors with a message for the user: what is wrong, where, and how to fix it.
 
 `UserError` (exit code 2) reports wrong input: `where: problem (expected X, got Y); fix`. `Failure`
-(exit code 1) reports a full disk or a damaged file of a run. Bugs of Harken are `AssertionError`.
+(exit code 1) reports a problem outside of the input, such as a full disk, a failed download or a
+damaged file of a run. Bugs of Harken are `AssertionError`.
 """
 
 import errno
@@ -51,7 +52,7 @@ class OptionError(UserError):
 
 
 class Failure(HarkenError):
-    """The input may be correct, but the disk is full or a stored file is damaged."""
+    """A problem outside of the input, such as a full disk, a failed download or damaged weights."""
 
 
 def is_wrong_path(error: OSError) -> bool:

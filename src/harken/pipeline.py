@@ -106,8 +106,9 @@ def train(
     Arguments:
         recipe: as `harken.load_recipe` returns it.
         folder: the run folder to write.
-        examples: mappings for `train` and, if given, `dev`, `test` and `pretrain`, in place of
-            the files of the recipe. They are written to the folder `examples` of the run.
+        examples: examples that replace the files `train`, `dev`, `test` or `pretrain` of the
+            recipe, by these names. Each example is a mapping from columns to values. They are
+            written to the folder `examples` of the run.
         resume: continue the interrupted run in this folder, or load it if it is finished.
         listener: called with every event of training.
         progress: show one line on stderr; None shows it if stderr is a terminal or a notebook.

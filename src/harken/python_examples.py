@@ -1,6 +1,7 @@
-"""Write examples that are given from Python as JSON lines, which the recipe of the run then names.
+"""Write examples from Python to the run folder as JSON lines.
 
-A run with such examples is resumed, loaded and evaluated like any other run.
+The recipe of the run refers to these files, so the run can be resumed, loaded and evaluated like
+any other.
 """
 
 import json

@@ -106,7 +106,10 @@ class Run(NotebookOutput):
         return self.predictor.evaluate(self.examples(split, files), condition)
 
     def attention(self, text: str) -> AttentionExample | None:
-        """Return the attention of an input; None if it has no tokens or the model no attention."""
+        """Return the attention of an input.
+
+        None if the input has no tokens or the model has no attention.
+        """
         example = self.predictor.attention(text)
         return None if example is None else replace(example, model=self.model)
 

@@ -8,6 +8,7 @@ README.md           model card                      report.html      report
 checkpoints/        to resume from                  tokens/          encoded training data
 start.json          origin of each tensor, if the run started from other weights
 provenance.json     recipe, data digests and versions at the start of the run
+examples/           examples that were passed to `harken.train`
 tensorboard/        event files, if training.track = ["tensorboard"]
 
 A folder of seeds has the runs seed-0/, seed-1/, … of one recipe, and metrics.json with their means.

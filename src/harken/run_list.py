@@ -60,12 +60,12 @@ def list_runs(folder: Path) -> Iterator[ListedRun]:
     for path, folders, files in os.walk(folder):
         folders.sort()
         if PROVENANCE in files or {RECIPE, MODEL} <= {*files}:
-            folders.clear()  # a run contains no runs
+            folders.clear()  # runs inside of a run, as in `harken demo`, are not listed
             yield list_run(Path(path), Path(path).relative_to(folder).as_posix())
 
 
 def list_run(folder: Path, name: str) -> ListedRun:
-    """Return the state and the main figures of a run folder."""
+    """Return the state, sizes and main metric of a run folder."""
     problems: list[str] = []
 
     def read(reader: Callable[[], Result], default: Result) -> Result:

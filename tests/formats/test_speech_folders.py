@@ -135,7 +135,7 @@ LINE = "84-121-0000 GO ON\n"
         ),
         (PLAIN, "utt2spk", "a-1 ann\n", ": 'b-1' and 0 other utterances have no speaker"),
         (PLAIN, "text", "a-1 GO\nb-1\n", "text:2: the text of"),
-        (PLAIN, "text", "a-1 GO\na-1 ON\n", "text:2: 'a-1' again"),
+        (PLAIN, "text", "a-1 GO\na-1 ON\n", "text:2: duplicate 'a-1'"),
         (PLAIN, "wav.scp", "a-1 a.wav\nb-1\n", "wav.scp:2: expected `recording path`"),
         (PLAIN, "wav.scp", "a-1 a.wav\nb-1 c.wav\n", "text:2: audio file not found"),
         (PLAIN, "wav.scp", "a-1 a.wav\nb-1 raw.ark:17\n", "text:2: audio file not found"),

@@ -80,7 +80,7 @@ def heads(model: nn.Module, inputs: Any) -> HeadTable:
             list of these.
 
     Returns a list with a `HeadSummary` per head, in the order of the model, which a notebook shows
-    as a table. `offset` is the distance back that receives the most weight; `previous_token`,
+    as a table. `offset` is the number of tokens back with the most weight; `previous_token`,
     `itself`, `next_token` and `first` are mean weights on these tokens; `entropy` is in nats.
     Values computed from the parameters (`weights_offset`, `copying`, …) exist only for Harken
     models and are None otherwise.

@@ -36,7 +36,8 @@ def keep_mask(
 class BlockAttention(torch.autograd.Function):
     """Weighted means of the values with weights * keep * gain; `bias` gets no gradient.
 
-    A bias of minus infinity hides a key. `no_key` is true for queries without a key, or None.
+    A bias of minus infinity hides a key. `no_key` is true for queries that see no
+    key, or None if there are none.
     """
 
     @staticmethod
@@ -85,7 +86,8 @@ class BlockAttention(torch.autograd.Function):
         queries, keys, values, output, *weights = ctx.saved_tensors
         scale, is_causal, gain = ctx.options
         (batch, heads, length, _), num_keys = queries.shape, keys.shape[2]
-        # The gradient of a score is a_it (d_it - sum over t of a_it d_it), d_it that of a_it.
+        # The gradient of a score is a_it (d_it - sum over t of a_it d_it), where d_it is the
+        # gradient of the weight a_it.
         mean = (grad_output * output).sum(dim=-1, keepdim=True)
         gradients = [
             torch.empty_like(tensor.transpose(1, 2)).transpose(1, 2)

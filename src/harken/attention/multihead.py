@@ -2,7 +2,8 @@
 
 The module has no state: `forward` takes the keys and values of earlier tokens and returns the
 extended cache. For self-attention, call `forward`; for cross-attention, call `project_kv` once for
-the memory, then `attend` for the queries. `record` replaces the attribute `kernel`.
+the memory, then `attend` for the queries. To record the weights, `inspection/record.py`
+replaces the attribute `kernel`.
 """
 
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ class AttentionContext:
     mask: Mask
     query_positions: Int[Tensor, "#B T"]
     key_positions: Int[Tensor, "#B S"]
-    rotation: Rotation | None = None  # of the inputs' queries and keys; cached keys are rotated
+    rotation: Rotation | None = None  # of new queries and keys; cached keys are already rotated
     bias: Float[Tensor, "#B k T S"] | None = None  # of the positional encoding, added to the scores
 
 

@@ -136,7 +136,6 @@ class SynthesizerScore(Score):
     def terms(self, inputs: ScoreInputs) -> ScoreTerms:
         if self.from_token is None:
             assert self.table is not None
-            # Index queries first: indexing both axes at once would move the heads last.
             rows = self.table[:, inputs.query_positions].transpose(0, 1)
         else:
             hidden = self.from_token(inputs.tokens).transpose(1, 2)

@@ -3,8 +3,8 @@
     quiet:20         the level reduced by 20 dB; `quiet` alone changes nothing
     noise:10         white noise at a signal-to-noise ratio of 10 dB
     pink:5           noise with equal power per octave, at 5 dB
-    babble:5         up to six other utterances of the set at once, at 5 dB
-    talker:5         one other utterance, of another speaker if there is one, at 5 dB
+    babble:5         up to six other utterances at once, by other speakers if possible, at 5 dB
+    talker:5         one other utterance, by another speaker if possible, at 5 dB
     reverb:0.4       a room with a reverberation time (RT60) of 0.4 s
     references:0.1   errors in 10 % of the words of the reference; the sound is unchanged
 

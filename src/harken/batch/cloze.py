@@ -1,4 +1,4 @@
-"""Texts with blanks: which words are blanked, and rows that show all others.
+"""Texts with blanks: choose the words to blank, and build rows in which they are blanked.
 
     Ada was born in London   ->   Ada ___ born in ___     targets: was, London
 
@@ -103,7 +103,7 @@ def words_read(lines: Ragged, rows: Ragged, blanks: IntArray) -> IntArray:
 
 
 def length_batches(lengths: IntArray, budget: int) -> Iterator[IntArray]:
-    """Yield the indices of all rows, the longest first, in batches of `budget` padded words.
+    """Yield the indices of all rows, the longest first, in batches of up to `budget` padded words.
 
     A row that is longer than the budget is a batch alone.
     """

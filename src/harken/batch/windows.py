@@ -28,7 +28,7 @@ class RandomWindows:
         assert targets > 0, "a window needs a token and one that follows it"
         self._stream, self._rows, self._seed = stream, rows, seed
         self._length = min(length, targets)
-        # One window fewer than fits allows any offset.
+        # Use one window fewer than fits, so that the offset can vary.
         self._count = max(1, targets // self._length - 1)
         self._slack = targets - self._count * self._length
 

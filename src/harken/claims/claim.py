@@ -3,8 +3,8 @@
 A claim has cases, which agree if |measured - predicted| <= tolerance. Its verdict is
 
     holds                               all cases agree
-    holds under a narrower assumption   a stated case disagrees, but all cases that add an
-                                        assumption agree, of which there is at least one
+    holds under a narrower assumption   a stated case disagrees, but there are cases that add an
+                                        assumption, and all of them agree
     does not hold                       otherwise
 
 Measured values come from the library's layers, predicted values from `formulas.py` or from

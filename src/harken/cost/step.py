@@ -44,9 +44,9 @@ def cost(module: nn.Module | str | Path, *inputs: Any, **keywords: Any) -> Cost:
     """Count operations, memory and depth of a training step of `module(*inputs, **keywords)`.
 
     The module may also be a Hugging Face folder. It is traced on tensors without data and is not
-    changed; the time depends mainly on the number of operations, not on sizes. The backward pass
-    starts at the sum of the first floating-point tensor that the module returns, which is the loss
-    of a `transformers` model called with `labels`. `state_bytes` has no optimizer state.
+    changed. Tracing time depends mainly on the number of operations, not on sizes. The backward
+    pass starts at the sum of the first floating-point tensor that the module returns, which is the
+    loss of a `transformers` model called with `labels`. `state_bytes` has no optimizer state.
 
         harken.cost(nn.LSTM(64, 64, 2, batch_first=True), torch.randn(4, 20, 64)).flops
     """

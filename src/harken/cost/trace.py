@@ -72,7 +72,7 @@ class FakeFloats(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise UserError(
                 f"cost: a step has more than {MAX_OPERATIONS:,} operations, which is too many to "
                 "trace (a recurrent layer has several per token)",
-                fix="choose a shorter length or fewer layers (counts of RNNs are linear in both)",
+                fix="choose a shorter length or fewer layers; the cost of an RNN is linear in both",
             )
         kwargs = kwargs or {}
         inputs = tensors_in((args, kwargs))
@@ -160,7 +160,7 @@ def with_real_integers(output: Tensor) -> Tensor:
 
 
 def _ctc(mode: FakeFloats, log_probs: Tensor, targets: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """Return losses B and forward variables B T 2N+1."""
+    """Return the losses, and the forward variables (batch, time, 2 * target length + 1)."""
     time, batch = log_probs.shape[:2]
     return log_probs.new_empty(batch), log_probs.new_empty(batch, time, 2 * targets.shape[1] + 1)
 

@@ -74,7 +74,7 @@ def find_peaks(weights: Float[Tensor, "T S"]) -> Int[Tensor, "T"]:
 
 
 def spans_around(frames: Sequence[int | float], count: int) -> list[Span]:
-    """Return the span of each token: those of the `count` frames that are nearest to its frame."""
+    """Return the span of each token: the frames, out of `count`, that are nearest to its own."""
     edges = [(left + right + 1) / 2 for left, right in pairwise(frames)]
     return [Span(start, end) for start, end in pairwise([0, *edges, count])] if frames else []
 

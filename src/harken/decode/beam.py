@@ -46,7 +46,7 @@ class Beam(NamedTuple):
         return merged.take(order[:, : self.score.shape[1]])
 
     def hypotheses(self, end: int) -> list[list[TokenHypothesis]]:
-        """Return the finished hypotheses of each row, or an empty one with P = 0 if none is."""
+        """Return the finished hypotheses of each row, or an empty one with P = 0 if it has none."""
         finished = [
             [
                 TokenHypothesis(until_end(end, tokens), log_prob)

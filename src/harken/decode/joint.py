@@ -41,7 +41,7 @@ DecodingMode = Literal["ctc", "attention", "both"]
 class SpeechSearchConfig(SearchConfig):
     """Search with a speech recognizer."""
 
-    # decode with CTC, the attention decoder or both; "both" uses the only one that a model has
+    # decode with CTC, the attention decoder or both; "both" falls back to the only one of a model
     mode: DecodingMode = "both"
     ctc_weight: float = bounded(0.3, at_least=0.0, at_most=1.0)  # weight of CTC in mode "both"
 
@@ -56,7 +56,7 @@ class SpeechModel(Seq2SeqModel, Protocol):
 
 
 class JointScorer:
-    """A `Stepper` that adds weighted log-probabilities of two steppers; weight 0 skips one."""
+    """A `Stepper` that adds the weighted log-probabilities of two; one of weight 0 is not run."""
 
     def __init__(self, attention: Stepper[Any], ctc: Stepper[Any], ctc_weight: float) -> None:
         pairs = ((attention, 1 - ctc_weight), (ctc, ctc_weight))

@@ -1,7 +1,7 @@
 """Greedy search, and sampling in proportion to P(w) ** (1 / temperature).
 
-`top_k` restricts sampling to the k most probable tokens, and `top_p` to the smallest number of the
-most probable of these that have at least the share p of their total probability.
+`top_k` keeps the k most probable tokens. Of these, `top_p` keeps the fewest of the most probable
+ones whose probabilities add up to at least the share p of the total.
 
 Each sample has its own random stream, derived from the seed, the key of its row and the index of
 the sample, so that it does not depend on the batch. Returned log-probabilities are the model's,

@@ -23,7 +23,7 @@ from harken.decode.stepper import Present
 def best_valid_tags(
     log_probs: LogProbs, present: Present, follow: Bool[Tensor, "V V"], outside: int
 ) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Return the best valid tags of each row, and the log-probability of each after the last one.
+    """Return the best valid tags of each row, and the log-probability of each given the one before.
 
     `follow[i, j]` is true if tag j may follow tag i, and `outside` is the index of O. The
     log-probabilities of a row sum to log P(y | valid); both results are undefined at padding.

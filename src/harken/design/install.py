@@ -8,10 +8,10 @@ layer for token embeddings that are zero:
 Here e_t is the position vector of t, i is the query, t is the key, and A is the rotation of
 `attention/sinusoids.py` that shifts a position. An RMS norm only scales sinusoids. A layer norm
 subtracts a mean and scales each position differently. To cancel the mean, a head can subtract one
-element of p from all others: the sine of the lowest frequency, which is nearly zero before the
-norm. To reduce the influence of the scale, a head can leave out low frequencies. Several candidates
-are evaluated on p. The one with the largest gap between target and wrong scores is installed, and
-the sharpness s follows from the gap.
+element of p from all others: the sine of the lowest frequency. In sinusoidal positions, it is
+nearly zero before the norm. To reduce the influence of the scale, a head can leave out low
+frequencies. Several candidates are evaluated on p. The one with the largest gap between target and
+wrong scores is installed, and the sharpness s follows from the gap.
 
 Sinusoidal and Fourier positions support shifts and bands; rotary positions, with `attention.bias`,
 only shifts. A random synthesizer stores a shift in its table. Other position kinds are rejected.

@@ -25,7 +25,7 @@ NAMES: Mapping[str, Sequence[str]] = {
     "tags": ("tags", "labels"),
 }
 LABELS = ("label", "tags")  # fields with few distinct values; others hold long texts
-INPUTS = ("question", "source")  # fields that precede the other of the two longest columns
+INPUTS = ("question", "source")  # of the two columns with the longest texts, the left one
 LISTS = ("words", "tags")
 LISTS_OR_TEXTS = ("label",)
 
@@ -33,10 +33,10 @@ Values = Mapping[str, Sequence[object]]  # the first values of each column
 
 
 def guess_columns(path: Path, fields: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the column of each field; empty if the file does not name its columns.
+    """Return the column of each field; `known` alone if the file does not name its columns.
 
-    A column is guessed by the name of its field, by a similar name, or by its contents: the longest
-    texts, or the fewest distinct values. `known` are columns that are not guessed.
+    A column is guessed by its name, which is that of the field or a usual one, or else by its
+    contents: the longest texts, or the fewest distinct values. Columns in `known` are not guessed.
     """
     usual = chain.from_iterable(NAMES.get(field, (field,)) for field in fields)
     values = first_values(path, {*usual, *(column.lower() for column in known.values())})
@@ -57,7 +57,7 @@ def guess_columns(path: Path, fields: Collection[str], known: Mapping[str, str])
 def first_values(path: Path, usual: Collection[str]) -> Values:
     """Return the values of the first rows by column; empty if the file does not name columns.
 
-    A TSV file names its columns if its first line has one of the `usual` names, in lower case.
+    A TSV file names its columns if its first line has one of the `usual` names, ignoring case.
     """
     if has_lists(path) and path.suffix != ".parquet":
         rows = [
@@ -90,7 +90,7 @@ def _best_column(field: str, names: Sequence[str], values: Values) -> str:
 
 
 def _count_distinct(values: Sequence[object]) -> int:
-    """Return the number of distinct values; a constant counts as many, since labels differ."""
+    """Return the number of distinct values; for a constant, which is no label, a large number."""
     flat = chain.from_iterable(value if isinstance(value, list) else [value] for value in values)
     count = len(set(map(str, flat)))
     return count if count > 1 else len(values) + 1

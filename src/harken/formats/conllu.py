@@ -46,7 +46,7 @@ TokenReader = Callable[[list[Line], Column], Iterator[Token]]
 def read_conllu(path: Path, column: Column = "upos", columns: Columns = LISTS) -> list[Sentence]:
     """Read all sentences of a file in order.
 
-    column: the tags in CoNLL-U
+    column: the column of the tags in CoNLL-U
     columns: the keys of JSON lines, or the columns of Parquet, for `words` and `tags`
     """
     sentences = list(_rows(path, columns) if has_lists(path) else _sentences(path, column))

@@ -1,7 +1,7 @@
 """Tags that mark entities of several words, such as B-person I-person.
 
     IOB2     B-X begins an entity, I-X continues it, O is outside        (CoNLL-2002, WNUT)
-    IOB1     I-X also begins an entity; B-X only follows another X       (CoNLL-2003, 2000)
+    IOB1     I-X also begins an entity; B-X only follows another X       (CoNLL-2003)
     IOBES    as IOB2, but E-X ends an entity and S-X is one of one word  (also called BIOES)
 
 Entities are read from any sequence of tags by the rules of conlleval: an ill-formed I-X or E-X,

@@ -57,8 +57,8 @@ class ImageFiles:
         if isinstance(image, Path):
             return image
         raise UserError(
-            f"the captions name row {image} of an array (expected files, or the array)",
-            fix="set data.images or data.features to the array, or name it like the captions: "
+            f"the captions refer to row {image} of an array (expected image files)",
+            fix="set data.images or data.features to the array, or name it like the captions file: "
             "train.npz next to train.jsonl",
         )
 

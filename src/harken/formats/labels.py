@@ -56,7 +56,7 @@ def read_labeled(path: Path, contents: LabelFormat) -> list[LabeledExample]:
 
 
 def detect_kind(path: Path) -> InputKind:
-    """Return the kind of input that a file or folder names, by its first line or first file."""
+    """Return the kind of the inputs of a file, by its first line, or of a folder, by suffixes."""
     if is_folder(path):
         for kind in SUFFIXES:
             if any(_class_files(path, kind)):
@@ -65,7 +65,7 @@ def detect_kind(path: Path) -> InputKind:
         raise UserError(f"{path}: expected {folders}, got none", fix=SEE)
     if ".jsonl" in path.suffixes:
         fields = parse_object(next(read_lines(path)), SEE)
-        # A transcript in addition to a sound is not the input.
+        # A line with a sound may also have its transcript as `text`.
         kinds: tuple[InputKind, ...] = ("sound", "image")
         default: InputKind = "image" if "index" in fields else "text"
         return next((kind for kind in kinds if FIELDS[kind] in fields), default)

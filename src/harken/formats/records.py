@@ -1,4 +1,4 @@
-"""Parse the JSON lines of manifests and captions, and check the files that they name."""
+"""Parse JSON lines, and check the audio and image files of examples."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

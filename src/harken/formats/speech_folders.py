@@ -168,7 +168,7 @@ def _table(path: Path) -> dict[str, _Row]:
     for line in read_lines(path):
         name, *text = line.text.split(maxsplit=1)
         if name in rows:
-            raise line.error(f"{name!r} again (expected it once)", FIX_KALDI)
+            raise line.error(f"duplicate {name!r} (expected it once)", FIX_KALDI)
         rows[name] = _Row(line, text[0].strip() if text else "")
     return rows
 

@@ -2,7 +2,7 @@
 
     reviews.csv      a header; fields separated by `,`, `;` or tabs, in quotes if they contain these
     reviews.jsonl    {"review": "Too sweet.", "stars": 2}
-    reviews.parquet  a column per name
+    reviews.parquet  named columns
     questions.tsv    Where was Ada King born?<TAB>London
 
 The name decides the format; other names are read as TSV. A TSV file has a header if the recipe
@@ -62,7 +62,7 @@ def read_table(path: Path, columns: Columns, *, keep_empty: bool = False) -> Ite
     """Yield the rows of a table.
 
     Numbers are converted to text. Rows without any value are skipped, and an empty value is an
-    error, except with `keep_empty`. Blank lines of a file with a header are no rows.
+    error, except with `keep_empty`. Blank lines of a file with a header are not rows.
     """
     file, has_row = display_path(path), False
     for number, values in read_values(path, columns):
@@ -89,7 +89,7 @@ def read_values(path: Path, columns: Columns) -> Rows:
 def column_names(path: Path, usual: Collection[str]) -> list[str]:
     """Return the names of the columns of a CSV, TSV or Parquet file.
 
-    A TSV file names its columns if its first line has one of the `usual` names, in lower case.
+    A TSV file names its columns if its first line has one of the `usual` names, ignoring case.
     """
     if _uncompressed_name(path).endswith(".parquet"):
         with _parquet_file(path) as table:
@@ -199,7 +199,7 @@ def _cells(header: Line, delimiter: str) -> list[str]:
     """Return the cells of a line; a quoted cell that continues on the next line is cut."""
     # A process-wide limit: by default 131,072 characters, fewer than a long document has.
     csv.field_size_limit(max(MAX_LINE, csv.field_size_limit()))
-    text = header.text.replace("\r", " ")  # in which `csv` raises an error
+    text = header.text.replace("\r", " ")  # `csv` raises an error for a carriage return
     return [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter))]
 
 

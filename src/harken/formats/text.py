@@ -143,7 +143,7 @@ def _not_utf8(error: UnicodeDecodeError, path: Path, line: int, column: int) -> 
     lines = before.count(b"\n")
     column = len(before) - before.rfind(b"\n") if lines else column + len(before) + 1
     place = f"{path}:{line + lines}: invalid byte 0x{wrong:02x}, byte {column} of the line"
-    # Files of Windows are in one of these, or in one that `iconv --list` names.
+    # A guess: Windows programs often write these encodings.
     encoding = "UTF-16" if before == b"" and wrong in (0xFE, 0xFF) else "WINDOWS-1252"
     convert = f"iconv -f {encoding} -t UTF-8 {path} > NEW"
     fix = f"convert the file to UTF-8, from the encoding that it has: `{convert}`"

@@ -137,8 +137,9 @@ def record(
 
     Yields a list with an `AttentionRecord` per call: `name`, `layer`, and `weights` of shape
     (batch, heads, queries, keys). Its attributes `outputs` and `residual` are lists of
-    `ActivationRecord`. The outputs of the model do not change. Raises `UserError` if the model runs
-    without attention or if the selection matches nothing.
+    `ActivationRecord`. The outputs of the model do not change, except by rounding where PyTorch
+    would use the fused inference kernel of `nn.MultiheadAttention`. Raises `UserError` if the model
+    runs without attention or if the selection matches nothing.
 
         with torch.inference_mode(), harken.record(model) as records:
             model(tokens)

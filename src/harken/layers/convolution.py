@@ -1,11 +1,11 @@
-"""Stacks of convolutions: B T J -> B T J.
+"""Stacks of convolutions: B T J -> B T J, or B T features for `ngrams`.
 
     stride2   L_{l+1}[t] = σ(sum over Δ of W[Δ] L_l[2t + Δ] - b),  half as long per level;
               then upsampling with skip connections to one output per token:
               M_l[t] = σ(L_l[t] + sum over t', Δ with 2t' + Δ = t of W'[Δ] M_{l+1}[t'] - b')
     causal    x_{l+1}[t] = x_l[t] + σ(sum over Δ of W[Δ] x_l[t + dΔ] + b),  Δ <= 0, dilation d
     gated     x_{l+1}[t] = sqrt(1/2) (x_l[t] + a * sigmoid(g)),  (a, g) a convolution of x_l
-    ngrams    [relu(sum over Δ of W_n[Δ] x[t + Δ] + b_n) for each kernel size n], side by side
+    ngrams    relu(sum over Δ of W_n[Δ] x[t + Δ] + b_n), concatenated for all kernel sizes n
 
 where σ is the activation function. A centered kernel of size n has Δ from -⌊(n-1)/2⌋ to ⌊n/2⌋, a
 causal one from 1 - n to 0. Padding is set to zero before each convolution. Only causal convolutions
@@ -113,7 +113,7 @@ class NGramConfig:
 
 
 class NGrams(nn.Module):
-    """Features of the n-grams around each token: B T J -> B T (sizes channels)."""
+    """Features of the n-grams around each token: B T J -> B T features."""
 
     max_length: int | None = None
     layers = 1

@@ -107,7 +107,7 @@ _multiply = torch.ops.mkldnn._linear_pointwise.default
 def mkl_is_slow() -> bool:
     """Whether PyTorch multiplies with MKL on a CPU of another vendor than Intel.
 
-    MKL uses its fastest kernels only on CPUs from Intel. There we have not compared it with oneDNN.
+    MKL uses its fastest kernels only on CPUs from Intel, where oneDNN has not been measured.
     """
     if not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return False

@@ -1,8 +1,9 @@
 """Pooling: the states of a sequence or image -> one vector, B T J -> B width.
 
+max         c = maximum over t of h_t, for each feature
 mean        c = mean over t of h_t
 first       c = h_0
-attention   c = sum over t of a_t h_t for each head,  a = softmax over t of q . W_K h_t
+attention   c = sum over t of a_t h_t for each head,  a = softmax over t of score(q, h_t)
 """
 
 from dataclasses import dataclass

@@ -16,11 +16,11 @@ from harken.measure.interval import LOGIT, Sample
 from harken.measure.tagging import TagScore
 
 Labels = Sequence[Sequence[str]]  # of each example
-Members = Bool[np.ndarray, "examples labels"]  # whether an example has a label
+Members = Bool[np.ndarray, "examples labels"]  # label indicator matrix
 
 
 def members(examples: Labels, names: Sequence[str]) -> Members:
-    """Return which of the named labels each example has."""
+    """Return the label indicator matrix: whether each example has each of the named labels."""
     index = {name: column for column, name in enumerate(names)}
     table = np.zeros((len(examples), len(names)), dtype=np.bool_)
     for row, labels in zip(table, examples, strict=True):

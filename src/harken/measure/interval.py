@@ -109,7 +109,8 @@ class LinkFunction(NamedTuple):
     def scaled(self, replicates: Values, value: float) -> Values:
         """Return the link of replicates of a value, up to a constant.
 
-        A replicate without the only example with errors has an infinite link: linearize it.
+        The link is linearized at `value` if it is infinite for a replicate, such as an error rate
+        of 0 without the only example that has errors.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             scaled = self.forward(replicates)
@@ -212,7 +213,10 @@ def jackknife_half_width(replicates: Values, sizes: Counts) -> float:
 
 
 def jackknife_error(replicates: Values, sizes: Counts) -> tuple[float, float]:
-    """Return the standard error, as `jackknife_half_width`, and its degrees of freedom."""
+    """Return the standard error and its degrees of freedom.
+
+    The error is 0 if the replicates are equal, and NaN if one of them is undefined.
+    """
     error = math.sqrt((len(replicates) - 1) * float(replicates.var()))
     if error < 1e-12 or math.isnan(error):
         return (error if math.isnan(error) else 0.0), 1.0

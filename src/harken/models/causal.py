@@ -36,7 +36,7 @@ class CausalState(NamedTuple):
     memory_present: Bool[Tensor, "B M"] | None = None
 
     def extend(self, tokens: TokenIds, present: Present | None) -> tuple[TokenIds, "CausalState"]:
-        """Return the positions of new tokens, and the state with them but without their keys.
+        """Return the positions of new tokens, and the state with them, except for their keys.
 
         With `beam` > 1, the new tokens of a row are one token of each hypothesis.
         """

@@ -58,7 +58,7 @@ Images = Float[Tensor, "B K Y X"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputSizes:
-    """The sizes of inputs, each for one kind of model."""
+    """Sizes of the inputs; each kind of model reads some of them."""
 
     vocabulary: int = 0  # number of different words or tokens
     characters: int = 0  # number of different characters of words
@@ -236,7 +236,8 @@ class SoundClassifierConfig(StartConfig):
 
     kind: Literal["sound"] = "sound"
     width: int = bounded(64, at_least=1)  # width J of the frontend's outputs
-    frontend: Conv2dSubsamplingConfig = Conv2dSubsamplingConfig(channels=16)  # of the frames
+    # frames to encoder inputs
+    frontend: Conv2dSubsamplingConfig = Conv2dSubsamplingConfig(channels=16)
     encoder: EncoderConfig = ConformerEncoderConfig(layers=3)  # over the frontend's outputs
     pooling: PoolingConfig = AttentionPoolingConfig()  # from the states to one vector
     # of the frontend's outputs and of the pooled vector
@@ -302,7 +303,7 @@ class ImageClassifierConfig(StartConfig):
     # of the frontend's outputs and of the pooled vector
     dropout: float = bounded(0.1, at_least=0.0, below=1.0)
 
-    max_length: ClassVar[int | None] = None  # all images have one size
+    max_length: ClassVar[int | None] = None  # all images have the same size
 
     def check(self, sizes: InputSizes) -> None:
         """Raise an error if the model cannot be built for images of these sizes."""

@@ -64,7 +64,8 @@ class Architecture:
     """A model type of Hugging Face. In `names`, # stands for the layer index."""
 
     read_config: Callable[[Settings], GPTConfig | TextEncoderConfig]
-    names: Mapping[str, str]  # Harken's module -> the file's; three modules with one name are fused
+    # Harken's module -> module in the file; three with the same value are fused
+    names: Mapping[str, str]
     prefix: str  # optional prefix of the names in the file
     ignored: str  # regular expression of tensors to ignore
     conv1d: bool = False  # whether projections are stored as (in, out), as in GPT-2

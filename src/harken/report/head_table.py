@@ -23,12 +23,12 @@ COLUMNS = {
 
 
 def head_rows(heads: Sequence[HeadSummary]) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows, without columns in which every figure is 0 or missing."""
+    """Return the header and the rows, without columns in which every value is 0 or missing."""
     titles = [title for title in COLUMNS if any(getattr(head, COLUMNS[title]) for head in heads)]
     rows = []
     for head in heads:
         values = asdict(head)
-        if head.prefers is False:  # the score does not depend on the offset
+        if head.prefers is False:  # the score varies by at most a nat over the offsets
             values |= {"weights_offset": "any", "weights_band": "all"}
         label = head.label + ("~" if head.exact is False else "")  # explained in `heads --help`
         rows.append([label, *(_cell(values[COLUMNS[title]]) for title in titles)])

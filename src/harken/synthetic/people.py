@@ -1,8 +1,8 @@
 """Generate fictional people, their biographies, and questions about their birthplaces.
 
 A model is pretrained on all biographies, finetuned on the questions about some people and tested on
-those about the others. Biographies also contain three other places. Everything is a function of the
-config and an index. The words are in `phrasings.py`.
+those about the others. Biographies also contain up to three other places. Everything is a function
+of the config and an index. The words are in `phrasings.py`.
 """
 
 from bisect import bisect_right

@@ -378,8 +378,10 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
         spellings = random_tokens(generator, vocabulary.characters, forms.numel(), sizes["W"])
         tags = random_tokens(generator, vocabulary.tags, *shape)
         words = random_tokens(generator, vocabulary.entries, *shape)
-        spelled, present = (torch.ones(size, dtype=torch.bool) for size in (spellings.shape, shape))
-        return micro_batch(TaggedBatch(words, forms, spellings, spelled, present, tags), tags_loss)
+        characters_present = torch.ones(spellings.shape, dtype=torch.bool)
+        present = torch.ones(shape, dtype=torch.bool)
+        batch = TaggedBatch(words, forms, spellings, characters_present, present, tags)
+        return micro_batch(batch, tags_loss)
 
 
 def tags_loss(model: AnyTagger, batch: TaggedBatch) -> Tensor:
