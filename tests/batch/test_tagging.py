@@ -88,7 +88,7 @@ def test_a_batch_is_its_windows(sentences: Drawn, limit: int, data: st.DataObjec
         assert batch.present[row].tolist() == [True] * length + [False] * padding
         for column, (_, form, tag) in enumerate(expected):
             spelling = batch.forms[row, column]
-            letters = batch.spellings[spelling][batch.characters_present[spelling]]
+            letters = batch.spellings[spelling][batch.spellings_present[spelling]]
             assert letters.tolist() == [form] * (form + 2)
             inside = skipped <= column < skipped + kept
             assert batch.tags[row, column] == (tag if inside else IGNORE_INDEX)

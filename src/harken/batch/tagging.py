@@ -1,11 +1,11 @@
 """Batches of sentences with the characters of their words; long sentences in overlapping windows.
 
-    words               B T             index of the embedding of each word
-    forms               B T             index of the spelling of each word
-    spellings           N characters    characters, or word pieces, of the distinct words
-    characters_present  N characters    false at padding of spellings
-    present             B T             false at padding of sentences
-    tags                B T             targets; IGNORE_INDEX at words that do not count
+    words              B T          index of the embedding of each word
+    forms              B T          index of the spelling of each word
+    spellings          N letters    characters, or word pieces, of the distinct words of the batch
+    spellings_present  N letters    false at padding of spellings
+    present            B T          false at padding of sentences
+    tags               B T          targets; IGNORE_INDEX at words that do not count
 
 A sentence longer than the model's limit is read in windows that overlap by half. Each word is
 tagged in the window in which it is farthest from a cut.
@@ -29,8 +29,8 @@ class TaggedBatch(NamedTuple):
 
     words: Int[Tensor, "B T"]
     forms: Int[Tensor, "B T"]
-    spellings: Int[Tensor, "N characters"]
-    characters_present: Bool[Tensor, "N characters"]
+    spellings: Int[Tensor, "N letters"]
+    spellings_present: Bool[Tensor, "N letters"]
     present: Bool[Tensor, "B T"]
     tags: Int[Tensor, "B T"]
 
@@ -116,14 +116,14 @@ def tagged_batch(
     words, present = pad(ragged_slices(corpus.words, starts, lengths), padding_value)
     forms = ragged_slices(corpus.forms, starts, lengths)
     distinct, index = np.unique(forms.values, return_inverse=True)
-    spellings, characters_present = pad(corpus.spellings.take(distinct), padding_value)
+    spellings, spellings_present = pad(corpus.spellings.take(distinct), padding_value)
     # Padding points to the first spelling; nothing reads it.
     pointers, _ = pad(Ragged(index.astype(np.int64), lengths), 0)
     owner, index = ragged_indices(lengths)
     is_kept = (index >= skipped[owner]) & (index < (skipped + kept)[owner])
     tags = np.where(is_kept, ragged_slices(corpus.tags, starts, lengths).values, IGNORE_INDEX)
     targets, _ = pad(Ragged(tags, lengths), IGNORE_INDEX)
-    return TaggedBatch(words, pointers, spellings, characters_present, present, targets)
+    return TaggedBatch(words, pointers, spellings, spellings_present, present, targets)
 
 
 def neighbor_batch(batch: TaggedBatch) -> TokenBatch:

@@ -71,9 +71,9 @@ class WordEncoding:
         forms = torch.arange(sizes["B"] * sizes["T"]).view(shape)
         spellings = random_tokens(generator, vocabulary.characters, forms.numel(), sizes["W"])
         words = random_tokens(generator, vocabulary.entries, *shape)
-        characters_present = torch.ones(spellings.shape, dtype=torch.bool)
+        spellings_present = torch.ones(spellings.shape, dtype=torch.bool)
         present = torch.ones(shape, dtype=torch.bool)
-        return words, forms, spellings, characters_present, present
+        return words, forms, spellings, spellings_present, present
 
     def reader(self, vocabulary: InputVocabulary, max_length: int | None) -> "WordReader":
         assert vocabulary.words is not None

@@ -378,9 +378,9 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
         spellings = random_tokens(generator, vocabulary.characters, forms.numel(), sizes["W"])
         tags = random_tokens(generator, vocabulary.tags, *shape)
         words = random_tokens(generator, vocabulary.entries, *shape)
-        characters_present = torch.ones(spellings.shape, dtype=torch.bool)
+        spellings_present = torch.ones(spellings.shape, dtype=torch.bool)
         present = torch.ones(shape, dtype=torch.bool)
-        batch = TaggedBatch(words, forms, spellings, characters_present, present, tags)
+        batch = TaggedBatch(words, forms, spellings, spellings_present, present, tags)
         return micro_batch(batch, tags_loss)
 
 
