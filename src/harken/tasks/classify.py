@@ -42,6 +42,7 @@ from harken.tasks.classify_data import (
     check_labels,
     fit_labels,
     labels_loss,
+    require_known_labels,
 )
 from harken.tasks.classify_inputs import InputReader
 from harken.tasks.classify_new import LAYOUT
@@ -186,6 +187,7 @@ class ClassifyTask(Task[ClassifyRecipe, LabeledExample, LabelVocabulary, Classif
         cache: Path,
     ) -> list[Stage[Classifier]]:
         config, examples = recipe.training.labels, splits["train"]
+        require_known_labels(recipe, examples, vocabulary)
         names = [example.input for example in examples]
         inputs = recipe.reader(vocabulary).store(names, config, cache)
         targets = vocabulary.targets(examples, multiple=recipe.is_multiple)
