@@ -171,7 +171,7 @@ def test_figures_name_their_units_where_numbers_do_not(capsys: pytest.CaptureFix
     rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     assert ["accuracy", "7", "25.0 %", "12.5 % - 50.0 %"] in cells
-    assert ["bleu (points)", "7", "0.2", "0.1 - 0.5"] in cells
+    assert ["BLEU (points)", "7", "0.2", "0.1 - 0.5"] in cells
     assert ["loss a word (nats)", "7", "0.250", "0.125 - 0.500"] in cells
     assert ["bits", "7", "0.250", "0.125 - 0.500"] in cells
     assert ["known words", "53", "25.0 %", "12.5 % - 50.0 %"] in cells  # words, not examples

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
             (name, *(format_estimate(evaluation.metrics[key]) for key in ("wer", "cer")))
             for name, evaluation in {"clean": clean, **by_condition}.items()
         ]
-        print_table(("condition", "wer", "cer"), rows)
+        print_table(("condition", "WER", "CER"), rows)
 
 
 def data_files(options: argparse.Namespace) -> list[Path]:

@@ -37,6 +37,9 @@ PERCENT_UNITS = ("share", "error")
 LOWER_IS_BETTER = ("error", "nats", "bits", "perplexity", "seconds")
 THREE_DECIMALS = ("nats", "bits", "seconds")
 UNDEFINED = "n/a"
+ACRONYMS = {
+    word.lower(): word for word in ("F1", "BLEU", "chrF", "CIDEr", "WER", "CER", "AER", "CTC")
+}
 
 Counts = Float[np.ndarray, "examples parts"]  # such as (correct words, words) of each sentence
 Values = Float[np.ndarray, "values"]
@@ -57,8 +60,8 @@ class Estimate:
 
 
 def metric_name(key: str) -> str:
-    """Return the name of a metric for readers: with spaces, and F1 in upper case."""
-    return key.replace("_", " ").replace(" f1", " F1")
+    """Return the name of a metric for readers, such as "entity F1" for entity_f1."""
+    return " ".join(ACRONYMS.get(word, word) for word in key.split("_"))
 
 
 def metric_title(key: str) -> str:
