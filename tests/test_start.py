@@ -298,6 +298,16 @@ def test_weights_do_not_depend_on_the_number_of_processes(desk: Path) -> None:
             torch.testing.assert_close(weights[name], weight, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize(("task", "file"), [("tag", "train.conllu"), ("classify", "labels.tsv")])
+def test_unknown_outputs_are_named(desk: Path, task: str, file: str) -> None:
+    changes = ["training.tags.steps=0"] if task == "tag" else ["training.labels.steps=0"]
+    run = train(load_recipe(desk / f"{task}.toml", changes), desk / "run")
+    data = (desk / file).read_text()
+    (desk / file).write_text(data.replace("VERB", "NEW").replace("\t1\n", "\tNEW\n"))
+    recipe = load_recipe(desk / f"{task}.toml", [f"model.start_from={run.folder}"])
+    assert "'NEW' is not among the" in error_of(train, recipe, desk / "other").message
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_starts_from_a_run_of_its_own(
     task: str, untrained_run: Callable[[str], Path]

@@ -53,9 +53,9 @@ SIGNS = {"at_least": "≥", "above": ">", "at_most": "≤", "below": "<"}
 TOPICS = {
     "augment": ("training", "Training stages, optimizers and runtime"),
     "attention": ("attention", "Attention and positions"),
-    "design": ("models", "Models and layers"),
-    "layers": ("models", "Models and layers"),
-    "models": ("models", "Models and layers"),
+    "design": ("models", "Models"),
+    "layers": ("layers", "Layers"),
+    "models": ("models", "Models"),
     "training": ("training", "Training stages, optimizers and runtime"),
     "encode": ("tokenizers", "Tokenizers"),
     "decode": ("search", "Search"),

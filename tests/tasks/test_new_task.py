@@ -8,6 +8,7 @@ import pytest
 import reverse
 
 from command_line import Cli
+from harken.cli.parsers.training import TASK_NAMES
 from harken.pipeline import train
 from harken.recipe import TASKS, load_recipe
 from harken.training.checkpoint import load_weights
@@ -25,6 +26,8 @@ class Stop(Exception):
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(TASKS, "reverse", reverse.ReverseTask())
+    names = "harken.cli.parsers.training.TASK_NAMES"
+    monkeypatch.setattr(names, (*TASK_NAMES, "reverse"))
     # Fitting formulas takes many traces, for any task the same way; see tests/cost.
     monkeypatch.setattr("harken.cli.cost.count_formulas", lambda step: {})
     monkeypatch.chdir(tmp_path)

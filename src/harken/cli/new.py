@@ -113,7 +113,7 @@ def new_recipe(
 def _guessed_columns(
     columns: Any, files: Mapping[str, Path], column_sets: Sequence[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the column of each field that a table names, and what to tell the user about it.
+    """Return the name of the column of each field of the tables, and notes for the user.
 
     columns: the table [data.columns], in which `column_sets` are set; None for tasks without it
     """

@@ -58,7 +58,7 @@ def load_folder_tokenizer(folder: Path) -> Tokenizer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PretrainedTokenizer:
-    """A tokenizer, and what its model says about its tokens."""
+    """A tokenizer, the number of embeddings of its model, and the special tokens in its config."""
 
     path: Path
     tokenizer: Tokenizer
@@ -153,7 +153,7 @@ class WordPieces:
         return [str(self.tokenizer.id_to_token(token)) for token in tokens]
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the JSON of the tokenizer and the sizes."""
+        """Return the JSON of the tokenizer, and `rows`."""
         content = json.loads(self.tokenizer.to_str())
         return {"rows": self.rows, "tokenizer": content}
 

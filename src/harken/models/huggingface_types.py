@@ -36,7 +36,7 @@ class WeightSource:
     transposed: bool  # stored as (in, out)
     fused_index: int | None  # which of three weights, if they are fused along the output axis
     heads: int | None = None  # the three are fused separately for each of these heads
-    rotated: int | None = None  # features of a head that are rotated, the first ones as stored
+    rotated: int | None = None  # rotated features per head, which are the first ones in the file
 
     def convert(self, stored: Tensor) -> Tensor:
         weight = stored

@@ -42,6 +42,7 @@ from harken.tasks.classify_data import (
     check_labels,
     fit_labels,
     labels_loss,
+    require_known_labels,
 )
 from harken.tasks.classify_inputs import InputReader
 from harken.tasks.classify_new import LAYOUT
@@ -186,6 +187,7 @@ class ClassifyTask(Task[ClassifyRecipe, LabeledExample, LabelVocabulary, Classif
         cache: Path,
     ) -> list[Stage[Classifier]]:
         config, examples = recipe.training.labels, splits["train"]
+        require_known_labels(recipe, examples, vocabulary)
         names = [example.input for example in examples]
         inputs = recipe.reader(vocabulary).store(names, config, cache)
         targets = vocabulary.targets(examples, multiple=recipe.is_multiple)
@@ -241,7 +243,7 @@ def joint_probability(probabilities: Float[np.ndarray, "labels"]) -> float:
 
 
 def split_key(example: LabeledExample) -> str:
-    """Return the text, or folder and name of a file. A share `data.dev` is a hash of this key."""
+    """Return the text, or folder and name of a file; its hash selects a share `data.dev`."""
     if example.file is None:
         return example.input
     return "/".join(Path(example.input).parts[-2:])

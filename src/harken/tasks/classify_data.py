@@ -196,8 +196,24 @@ def fit_labels(
     )
 
 
+def require_known_labels(
+    recipe: ClassifyRecipe, train: Sequence[LabeledExample], vocabulary: LabelVocabulary
+) -> None:
+    """Raise an error for a label that the run in `model.start_from` does not have."""
+    labels = {label for example in train for label in example.labels}
+    if unknown := sorted(labels - set(vocabulary.names)):
+        raise UserError(
+            f"{recipe.data.train}: the label {unknown[0]!r} is not among the "
+            f"{len(vocabulary.names)} labels of the run in model.start_from",
+            fix="start from a Hugging Face folder, or train from random weights",
+        )
+
+
 def check_labels(recipe: ClassifyRecipe, train: Sequence[LabeledExample]) -> None:
-    """Raise unless the training examples have at least two labels, or one of several labels."""
+    """Raise if the training examples have too few different labels.
+
+    At least two are required, or one if an example may have several labels.
+    """
     labels = {label for example in train for label in example.labels}
     if len(labels) < (1 if recipe.is_multiple else 2):
         raise UserError(

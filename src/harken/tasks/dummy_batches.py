@@ -22,7 +22,7 @@ class DummySizes(NamedTuple):
     per word.
     """
 
-    stage: StageConfig  # the stage that takes most of the time
+    stage: StageConfig  # the main training stage of the task
     sizes: Mapping[str, int]
     assumed: tuple[str, ...] = ()  # descriptions of sizes that the recipe does not set
 

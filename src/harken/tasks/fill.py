@@ -90,7 +90,8 @@ class FillTraining(StageConfig):
     steps: int = bounded(900, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     optimizer: OptimizerConfig = AdamWConfig(lr=3e-3)  # optimizer, learning rate
     batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)  # words per batch
-    mask_ratio: float = bounded(0.15, above=0.0, at_most=1.0)  # share of masked words, for "masked"
+    # share of words that are masked, for model.kind = "masked"
+    mask_ratio: float = bounded(0.15, above=0.0, at_most=1.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,7 +254,7 @@ def encode_blanks(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[Ragged,
         lines.append(np.concatenate([first, *(np.append(PLACEHOLDER, part) for part in others)]))
     joined = ragged(lines)
     is_blank = joined.values == PLACEHOLDER
-    # A recurrent model reads the other blanks of a line; <unknown> occurs in training.
+    # A recurrent model reads other blanks as <unknown>, since it was trained without <mask>.
     values = np.where(is_blank, UNKNOWN, joined.values)
     return joined._replace(values=values), np.flatnonzero(is_blank)
 

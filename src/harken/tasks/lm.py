@@ -112,7 +112,8 @@ class LanguageModelTraining(StageConfig):
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)  # device and precision
     track: tuple[Tracker, ...] = ()  # "tensorboard" writes event files into the run folder
     steps: int = bounded(800, at_least=0, at_most=MAX_STEPS)  # optimizer steps
-    window: int | None = bounded(None, at_least=2)  # tokens per row; default: model.max_length
+    # tokens per row; default: model.max_length, or 256 for a model without it
+    window: int | None = bounded(None, at_least=2)
     batch_tokens: int = bounded(8192, at_least=1, at_most=MAX_BATCH)  # tokens per batch
 
 
@@ -240,7 +241,7 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             "perplexity": "exp(nats per token)",
             "perplexity_per_word": "exp(total nats / words), words separated by white space",
             "perplexity_per_character": f"exp(total nats / characters{ends})",
-            "nats_disjoint": "per token, in disjoint windows, as in nanoGPT",
+            "nats_disjoint": "per token, in disjoint windows, comparable to the loss of nanoGPT",
         }
 
 
@@ -266,8 +267,8 @@ def chunk_losses(
 ) -> TokenLosses:
     """Sum the losses of each chunk; `counts` are its words and characters.
 
-    A chunk of more than `MAX_CHUNK` tokens is cut, and its counts are divided in
-    proportion to tokens.
+    A chunk of more than `MAX_CHUNK` tokens is cut, and its counts are divided in proportion to
+    tokens.
     """
     lengths = np.array([len(chunk) for chunk in chunks])
     ends = np.cumsum(lengths)

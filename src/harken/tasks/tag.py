@@ -220,7 +220,7 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
         )
 
     def _labels(self, words: Sequence[str]) -> tuple[str, Sequence[str]]:
-        """Return what the model attends to, in words or in pieces."""
+        """Return the unit that the model reads, words or word pieces, and the text of each."""
         pieces = self.vocabulary.pieces
         if pieces is None:
             return "words", words

@@ -25,7 +25,7 @@ WordLogProbs = Float[np.ndarray, "words tags"]
 class TagDecodingConfig:
     """How tags are chosen."""
 
-    # B-/I- tags form a valid sequence: no I-X at the start, after O or after another entity type
+    # predict only valid sequences of entity tags; in IOB2, I-X must follow B-X or I-X
     constrained: bool = True
 
 

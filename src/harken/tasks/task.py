@@ -133,8 +133,8 @@ class Layout(Generic[R, E]):
     """How `harken new` writes a recipe of a task.
 
     `template` is the text after the file names in [data], or a function that returns it for a
-    recipe. A placeholder such as `{model.width}` is
-    replaced by the value of this key, after `overrides` and `suggest`.
+    recipe. A placeholder such as `{model.width}` is replaced by the value of this key, after
+    `overrides` and `suggest`.
     """
 
     calls: Mapping[str, Sequence[str]]  # example arguments -> the key of each file in [data]

@@ -25,14 +25,14 @@ MAX_KEPT = 100
 
 
 class WeightAverage:
-    """The weights that an average is made of: `kept`, which both methods return changed."""
+    """Base class of averages. `kept` has the sets of weights whose mean is the average."""
 
     def after_step(self, kept: Sequence[Weights], weights: Weights, step: int) -> Sequence[Weights]:
-        """Return what is kept after a step, the first one being 1."""
+        """Return the new `kept` after a step; the first step is 1."""
         return kept
 
     def at_evaluation(self, kept: Sequence[Weights], weights: Weights) -> Sequence[Weights]:
-        """Return what is kept at an evaluation."""
+        """Return the new `kept` at an evaluation."""
         return kept
 
 
@@ -48,8 +48,8 @@ class EMAConfig(WeightAverage):
     """Exponential moving average of the weights, updated after every step."""
 
     kind: Literal["ema"] = "ema"
-    # share of the earlier average after a step, smaller in the first steps: 0.999 averages about
-    # the last 1,000 steps
+    # weight of the previous average in each update, smaller in the first steps; 0.999 averages
+    # about the last 1,000 steps
     decay: float = bounded(0.999, at_least=0.0, below=1.0)
 
     def after_step(self, kept: Sequence[Weights], weights: Weights, step: int) -> Sequence[Weights]:

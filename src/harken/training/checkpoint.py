@@ -68,7 +68,7 @@ class Checkpoint:
     model: Weights
     best: Weights | None
     optimizer: Weights
-    kept: Sequence[Weights] = ()  # of an average
+    kept: Sequence[Weights] = ()  # sets of weights whose mean is the average of the stage
 
 
 def model_state(model: nn.Module) -> Weights:
@@ -87,7 +87,7 @@ def load_model_state(model: nn.Module, weights: Mapping[str, Tensor], where: Pat
 
 
 def weights_like(state: Weights, weights: Mapping[str, Tensor], where: Path) -> Weights:
-    """Return weights on the devices, and divided in the way, of those in `state`."""
+    """Return the weights with the devices and the sharding of the tensors in `state`."""
     _require_fit(state, weights, where)
     return {
         name: shard_like(weights[name], tensor).to(tensor.device) for name, tensor in state.items()
@@ -109,7 +109,7 @@ def _require_fit(state: Weights, weights: Mapping[str, Tensor], where: Path) -> 
 
 
 def optimizer_state(model: nn.Module, optimizers: Iterable[Optimizer]) -> Weights:
-    """Return the state of the optimizers under names of weights."""
+    """Return the state of the optimizers, with the keys `weight|key`."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return {
         f"{names[id(parameter)]}|{key}": value
@@ -264,7 +264,7 @@ def _numbered(kept: Sequence[Weights]) -> Weights:
 
 
 def _by_number(numbered: Weights) -> list[Weights]:
-    """Return what `_numbered` was given."""
+    """Invert `_numbered`."""
     kept: dict[str, Weights] = defaultdict(dict)
     for key, tensor in numbered.items():
         number, _, name = key.partition("|")

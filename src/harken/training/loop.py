@@ -202,7 +202,7 @@ def derive_seed(*numbers: int) -> int:
 
 
 class Training(Generic[Model]):
-    """Train a model in stages: iterate to train, call `save` between any two events."""
+    """Train a model in stages: iterate to train; `save` may be called between any two events."""
 
     def __init__(
         self,
@@ -215,12 +215,12 @@ class Training(Generic[Model]):
         checkpoints: Path,
         stop: StopSignals | None = None,
     ) -> None:
-        """A signal in `stop` interrupts an evaluation at once, and steps in `check_stop`."""
+        """A stop signal interrupts an evaluation at once, but steps only in `check_stop`."""
         self.model, self.stages, self.seed = model, stages, seed
         self.runtime, self.device, self.checkpoints = runtime, device, checkpoints
         self.progress, self._stop = Progress(), stop or StopSignals()
         self.best: Weights | None = None
-        self.kept: Sequence[Weights] = ()  # of the average of the stage
+        self.kept: Sequence[Weights] = ()  # sets of weights whose mean is the average
         self._optimizers: list[torch.optim.Optimizer] = []
         self._signal = 0  # received by any process before the end of the last step
         self._gradients = gradient_sum(model, runtime, len(stages))
@@ -342,7 +342,7 @@ class Training(Generic[Model]):
         return total
 
     def _exchange(self, losses: Sequence[float]) -> tuple[list[float], list[bool]]:
-        """Return the losses of all micro-batches and the parameters that any process has used.
+        """Return the losses of all micro-batches, and which parameters any process has used.
 
         All processes also learn of a signal that one of them has received, so that they stop after
         the same step.

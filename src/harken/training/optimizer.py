@@ -93,7 +93,7 @@ def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
 def layer_groups(
     model: nn.Module, parameters: Iterable[nn.Parameter], lr: float, layer_decay: float
 ) -> list[Group]:
-    """Return parameter groups with learning rates that decay with depth, the highest rate first."""
+    """Return a parameter group per depth, the deepest with the highest learning rate first."""
     depths = parameter_depths(model)
     top, by_depth = max(depths.values()), defaultdict[int, list[nn.Parameter]](list)
     if layer_decay < 1.0 and top == 0:

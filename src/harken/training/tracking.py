@@ -40,7 +40,7 @@ def tensorboard_events(folder: Path) -> Iterator[Callable[[Event], None]]:
             writers[path] = stack.enter_context(SummaryWriter(path, purge_step=step))
         for name, value in values.items():
             writers[path].add_scalar(name, value, step)
-        writers[path].flush()  # a step before a checkpoint is not repeated
+        writers[path].flush()  # a resumed run does not repeat the steps before its checkpoint
 
     def listen(event: Event) -> None:
         if isinstance(event, StepDone):

@@ -61,7 +61,7 @@ def heads_options(parser: Parser) -> None:
 
 columns computed from the weights:
   offset     number of tokens back with the highest score for random tokens (negative: ahead);
-             `any` if the score varies by less than one nat over all offsets
+             `any` (band: `all`) if the score varies by less than one nat over all offsets
   band       number of offsets around this one whose score is at most one nat lower
   position   share of the variance of the score that depends on positions only
   content    share that depends on the key's token; the rest depends on the positions and the

@@ -43,7 +43,7 @@ def _design_options(parser: Parser, kind: str) -> None:
             type=int,
             help="Width of queries and keys, two elements per frequency (default: --width)",
         )
-        add("--length", type=int, default=256, help="Sequence length, the maximum for the head")
+        add("--length", type=int, default=256, help="Maximum sequence length")
         add("--position", choices=positions, default="sinusoid", help="Kind of positions")
         add("--base", type=float, default=10000.0, help="Base of --position sinusoid")
         text = "Half of the longest period of --position fourier (default: --length)"
