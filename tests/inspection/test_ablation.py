@@ -308,7 +308,7 @@ def test_recorded_within_and_around() -> None:
         (HeadRef(FIRST, HEADS + 1), Zero(), "head 4 of .* .expected 1 to 3."),
         (HeadRef("stack", 1), Zero(), "stack: expected an attention layer, .* got Stack"),
         (PositionRef("stack"), Zero(), "expected a positional encoding"),
-        (HeadRef(FIRST, 1), Mean(MeanActivations({})), "did not run in the sample"),
+        (HeadRef(FIRST, 1), Mean(MeanActivations({})), "ran in the sample"),
     ],
 )
 def test_errors(part: ModelPart, how: AblationMethod, message: str) -> None:
