@@ -21,7 +21,8 @@ def inspect_options(parser: Parser) -> None:
     add("--save", action="store_true", help="Also save the attention as safetensors")
     parser.add_device_and_json()
     parser.epilog = f"""input:
-  Texts in quotes; audio files for a speech recognizer; images or rows of an array for a captioner.
+  Texts in quotes; audio files for a speech recognizer or a classifier of sounds; images or rows of
+  an array for a captioner or a classifier of images.
   A Hugging Face folder (BERT, GPT-2, GPT-NeoX or Llama, with config.json, model.safetensors and
   tokenizer.json) takes texts.
 
@@ -73,7 +74,8 @@ columns measured on the inputs, as means over their tokens:
   weight     mean weight at this offset
   before, itself, after, first    weight on the previous, current, next and first token
   entropy    entropy of the weights in nats
-  induction  weight on the token after an earlier copy; measured on repeated random tokens instead
+  induction  weight on the token after an earlier copy of the query's token; measured on repeated
+             random tokens, not on the inputs
 
 Columns from the weights are exact in the first layer. In later layers (marked ~) they ignore the
 outputs of earlier layers.

@@ -36,10 +36,11 @@ def new_options(parser: Parser) -> None:
     add = parser.add_argument
     tasks = f"{', '.join(TASK_NAMES[:-1])} or {TASK_NAMES[-1]}"
     add("task", choices=TASK_NAMES, metavar="TASK", help=f"Task: {tasks}")
-    add("files", nargs="*", default=[], type=Path, metavar="FILE", help="Data files")
+    text = "Data files; for classify also folders with a subfolder per label"
+    add("files", nargs="*", default=[], type=Path, metavar="FILE", help=text)
     path = Path("recipe.toml")
     add("--out", type=Path, default=path, metavar="RECIPE.toml", help="Recipe to write")
-    add("--dev", type=fraction, metavar="SHARE", help="Share of the examples held out for dev")
+    add("--dev", type=fraction, metavar="SHARE", help="Share of the examples held out as dev set")
     text = "Column of a table, such as data.columns.text=review (repeatable)"
     add(
         "--set",
@@ -71,7 +72,7 @@ def train_options(parser: Parser) -> None:
     text = "Run folder to write (default: runs/NAME for NAME.toml)"
     add("--run", type=Path, metavar="DIR", dest="folder", help=text)
     add("--seed", type=int, metavar="N", help="Seed of the run (default: that of the recipe)")
-    text = "Train N runs, with seeds that count up from the first, in DIR/seed-0, DIR/seed-1, …"
+    text = "Train N runs with consecutive seeds, each in a folder DIR/seed-SEED"
     add("--seeds", type=at_least(2), metavar="N", help=text)
     add("--device", choices=DEVICES, help="Device to train on (default: that of the recipe)")
     add("--resume", action="store_true", help="Continue an interrupted run")
@@ -162,10 +163,11 @@ output:
   An input that is too long for the model is truncated. A line on stderr states how much was read,
   and --json adds "truncation": {"kept", "total", "part", "unit"}.
 
-  A speech recognizer reads each FILE, or stdin, as audio; talk.wav#t=1.5,3 is a segment of it. With
-  --times, each word is a line of `file<TAB>start<TAB>end<TAB>word`, in seconds.
-  A captioner reads each FILE as an image; test.npz#7 is row 7 of an array.
-  Both print `file<TAB>output`, and with --nbest `file<TAB>log-probability<TAB>output`.
+  Speech recognizers and classifiers of sounds read each FILE, or stdin, as audio; talk.wav#t=1.5,3
+  is a segment of it. With --times, each word is a line of `file<TAB>start<TAB>end<TAB>word`, in
+  seconds.
+  Captioners and classifiers of images read each FILE as an image; test.npz#7 is row 7 of an array.
+  For files, a line is `file<TAB>output`, and with --nbest `file<TAB>log-probability<TAB>output`.
 
   An input that cannot be read is reported on stderr, and with --json in its field "error"; the
   other inputs are still predicted. The exit code is then 1, or 2 if no input could be read.
@@ -198,7 +200,7 @@ def runs_options(parser: Parser) -> None:
     parser.add_json()
     parser.epilog = """states:
   finished      trained and evaluated on the dev split
-  training      a process trains it now; stage and step are those of the log
+  training      a process trains it now; the state has the last logged stage and step
   interrupted   `harken train RUN/recipe.toml --resume` continues it
   damaged       a file cannot be read; stderr names it
 
