@@ -13,6 +13,7 @@ import pytest
 from command_line import Cli, sets
 from harken import config
 from harken.cli.main import main
+from harken.measure.interval import metric_name
 from harken.recipe import TASKS, load_recipe, recipe_type
 from harken.synthetic.recordings import write_wav
 from harken.tasks.transcribe_predictor import TranscribeRecipe
@@ -236,7 +237,7 @@ def test_new_train_evaluate_and_predict(desk: Path, task: str, cli: Cli) -> None
     assert other["metrics"].keys() == trained["metrics"].keys()
     printed = cli("evaluate", "run").out
     for name in trained["metrics"]:
-        assert f" {name.replace('_', ' ')}" in printed
+        assert f" {metric_name(name)}" in printed
 
     (desk / "asked.txt").write_text(f"{ASKED[task]}\n\n{ASKED[task]}\n")
     predict = ("predict", "run", "asked.txt")

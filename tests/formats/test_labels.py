@@ -83,6 +83,21 @@ def test_images_and_rows_of_an_array(tmp_path: Path) -> None:
     assert read_labeled(table, IMAGES) == [LabeledExample(str(file), ("cat",), file)]
 
 
+def test_tables_of_sounds_in_every_format(tmp_path: Path) -> None:
+    write_wav(tmp_path / "a.wav", np.zeros(800, dtype=np.float32), 8000)
+    file, row = tmp_path / "a.wav", {"audio": "a.wav", "label": "yes", "text": "a transcript"}
+    tables = [
+        write_lines(tmp_path, mark.join(row), mark.join(row.values()), name=name)
+        for mark, name in ((",", "a.csv"), (";", "b.csv"), ("\t", "a.tsv"))
+    ]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pytest.importorskip("pyarrow").Table.from_pylist([row])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    for path in (*tables, tmp_path / "a.parquet"):
+        assert detect_kind(path) == "sound"
+        assert read_labeled(path, SOUNDS) == [LabeledExample(str(file), ("yes",), file)]
+
+
 def test_a_folder_per_label(tmp_path: Path) -> None:
     write_empty(tmp_path, "dog/2.PNG", "dog/1.jpg", "cat/1.gif", "cat/.hidden.png", "cat/notes.txt")
     assert detect_kind(tmp_path) == "image"

@@ -11,7 +11,7 @@ Paths are relative to the file, and times in seconds. In a table, several labels
 commas.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,7 +20,7 @@ from harken.formats.examples import LabeledExample, Utterance
 from harken.formats.records import check_examples, parse_object, require_unicode
 from harken.formats.sound import segment_name
 from harken.formats.speech_folders import SOUND_SUFFIXES
-from harken.formats.table import Columns, cell_text, read_values
+from harken.formats.table import Columns, cell_text, column_names, read_values
 from harken.formats.text import display_path, read_lines
 from harken.inputs import is_file, is_folder
 from harken.strict_json import is_finite, is_whole, text_of, wrong_value
@@ -63,14 +63,16 @@ def detect_kind(path: Path) -> InputKind:
                 return kind
         folders = f"folders of images or audio files, such as {path / 'dog' / '1.jpg'}"
         raise UserError(f"{path}: expected {folders}, got none", fix=SEE)
-    if ".jsonl" in path.suffixes:
-        fields = parse_object(next(read_lines(path)), SEE)
-        # A line with a sound may also have its transcript as `text`.
-        kinds: tuple[InputKind, ...] = ("sound", "image")
-        default: InputKind = "image" if "index" in fields else "text"
-        return next((kind for kind in kinds if FIELDS[kind] in fields), default)
-    first = next(read_lines(path)).text.split("\t")
-    return next((kind for kind, field in FIELDS.items() if field in first), "text")
+    is_json = ".jsonl" in path.suffixes
+    names: Collection[str]
+    if is_json:
+        names = parse_object(next(read_lines(path)), SEE)
+    else:
+        names = column_names(path, FIELDS.values())
+    # A row with a sound may also have its transcript as `text`.
+    kinds: tuple[InputKind, ...] = ("sound", "image")
+    default: InputKind = "image" if is_json and "index" in names else "text"
+    return next((kind for kind in kinds if FIELDS[kind] in names), default)
 
 
 def has_label_lists(path: Path) -> bool:
