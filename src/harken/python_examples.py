@@ -33,7 +33,7 @@ def name_examples(recipe: Recipe, folder: Path, examples: Examples) -> Recipe:
         raise UserError(problem, fix='pass {"train": […], "dev": […]}')
     if not hasattr(recipe.data, "columns"):
         problem = f"examples: task {recipe.task!r} reads its examples from files"
-        raise UserError(problem, fix="write a file, and name it in [data]")
+        raise UserError(problem, fix="write them to a file that [data] names")
     for key in examples:
         require_choice("examples", key, [key for key in KEYS if hasattr(recipe.data, key)])
     changed: Any = recipe

@@ -28,7 +28,7 @@ TOKENIZER_FILE = "tokenizer.json"
 MASKS = ("<mask>", "[MASK]")
 UNKNOWNS = ("<unk>", "[UNK]")
 ENDS = ("<|endoftext|>", "</s>", "<end>")
-MAX_PIECES = 32  # of a word; further pieces are ignored
+MAX_PIECES = 32  # per word; further pieces are ignored
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

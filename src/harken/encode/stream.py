@@ -141,7 +141,7 @@ class StreamEncoder:
 
     @property
     def end(self) -> int:
-        """The token after a line."""
+        """The token after each line."""
         return self.vocabulary.special.end
 
     def encode(self, texts: Sequence[str]) -> list[Tokens]:

@@ -189,7 +189,7 @@ class WordVocabulary:
         return self.rows.get(self._embedded(form), UNKNOWN)
 
     def _embedded(self, form: str) -> str:
-        """Return the key of the row of a word: the word, its lower case, or its case pattern."""
+        """Return the key of this word's row: the word, its lower case, or its case pattern."""
         if self.pieces is not None:
             return case_pattern(form)
         return form.lower() if self.lowercase else form

@@ -1,7 +1,7 @@
 """Read texts from many files, in constant memory.
 
-A corpus is a file, a list of files or a glob. Tables (`table.py`) have a text per row; other files
-are plain text, which may be compressed.
+A corpus is one path or several, which may be globs. Tables (`table.py`) have a text per row; other
+files are plain text, which may be compressed.
 """
 
 from collections.abc import Iterator

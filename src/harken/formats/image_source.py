@@ -2,7 +2,7 @@
 
 `load_image` reads one of them by its name:
 
-    birds/1.jpg        a file, which is resized
+    birds/1.jpg        an image file, which is resized
     train.npz#7        row 7 of an array, counted from 0
 """
 

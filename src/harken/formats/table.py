@@ -42,7 +42,7 @@ SEE = "see docs/tables.md#formats"
 
 
 class Row(NamedTuple):
-    """The texts of a row."""
+    """The texts in one row of a table."""
 
     number: int  # line on which it starts, or row of a Parquet file; counted from 1
     texts: dict[str, str]  # by field
@@ -196,7 +196,7 @@ def _delimiter(header: Line, delimiters: str, names: Iterable[str]) -> str:
 
 
 def _cells(header: Line, delimiter: str) -> list[str]:
-    """Return the cells of a line; a quoted cell that continues on the next line is cut."""
+    """Return the cells of one line; a quoted cell that continues on the next line is cut."""
     # A process-wide limit: by default 131,072 characters, fewer than a long document has.
     csv.field_size_limit(max(MAX_LINE, csv.field_size_limit()))
     text = header.text.replace("\r", " ")  # `csv` raises an error for a carriage return

@@ -6,7 +6,7 @@ from harken.formats.text import Line
 
 
 def split_cells(line: Line, names: Sequence[str], see: str) -> list[str]:
-    """Return the cells of a line; raise `UserError` unless there is one for each name."""
+    """Return the cells of one line; raise `UserError` unless there is one for each name."""
     cells, text = line.text.split("\t"), line.text.strip()
     if len(cells) == len(names):
         return cells

@@ -102,7 +102,7 @@ class WordClassifierConfig(StartConfig):
     """A text classifier: word embeddings, character features, an encoder and pooling."""
 
     kind: Literal["words"] = "words"
-    # width J of a word: its embedding and its character features together
+    # width J per word: embedding and character features together
     width: int = bounded(320, at_least=1)
     characters: CharacterFeaturesConfig = CharacterCNNConfig()  # character features
     encoder: EncoderConfig = NGramConfig()  # encoder over the words

@@ -301,7 +301,7 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
         if limit is not None and limit < MAX_PIECES:
             raise UserError(
                 f"model.start_from: the encoder reads {limit} word pieces (expected at least "
-                f"{MAX_PIECES}, the maximum of a word)",
+                f"{MAX_PIECES}, the maximum per word)",
                 fix="start from an encoder with more positions",
             )
         return WordVocabularyConfig().fit(train, WordPieces.of(tokenizer))

@@ -142,7 +142,7 @@ class Layout(Generic[R, E]):
     template: str | Callable[[R], str] = ""
     stage: str | None = None  # key of the stage whose `evaluate_every` is computed
     count: Callable[[Sequence[E]], int] = len  # number of `examples` in a split
-    folders: bool = False  # whether a folder can take the place of a file
+    folders: bool = False  # whether `train` may be a folder
     # raises, or returns notes
     check: Callable[[R, Sequence[Path]], Sequence[str]] = lambda recipe, files: ()
     overrides: Callable[[Sequence[Path]], Sequence[str]] = lambda files: ()  # of recipe keys
@@ -213,7 +213,7 @@ class Task(ABC, Generic[R, E, V, M]):
     vocabulary_type: type[V]
     predictor_type: type[Predictor[R, E, V, M]]
     layout: Layout[R, E]
-    # keys of a recipe that starts from a Hugging Face folder, besides [model]
+    # keys of a recipe that starts from a Hugging Face folder, in addition to [model]
     pretrained_keys: ClassVar[Mapping[str, object]] = MappingProxyType(
         {"encode": {"kind": "pretrained"}}
     )
