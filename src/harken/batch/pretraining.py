@@ -36,7 +36,7 @@ class PromptedSequences(NamedTuple):
 
 @dataclass(frozen=True)
 class RowLengths:
-    """The number of tokens in the row of each text, computed on access."""
+    """The estimated number of tokens of each text's longest view, computed on access."""
 
     shards: TokenShards
     views: ViewsConfig

@@ -48,8 +48,8 @@ DOT_PRODUCT = MultiHeadConfig(
     f"{SOURCE}, Position encoding by Fourier basis",
     "Positions can be encoded by cosines and sines of 1, 2, 3, … half periods over T steps.",
     formula="e_t = cos(πt/T), sin(πt/T), …, cos(πDt/2T), sin(πDt/2T)",
-    assumption="texts of at most T tokens: positions repeat after 2T, so larger offsets are "
-    "ambiguous",
+    assumption="D is the width of e_t; texts of at most T tokens: positions repeat after 2T, so "
+    "larger offsets are ambiguous",
 )
 def _check_fourier_basis(setting: Setting) -> Sequence[Case]:
     positions = torch.arange(3 * SPAN)
@@ -66,8 +66,8 @@ def _check_fourier_basis(setting: Setting) -> Sequence[Case]:
 @Claim(
     "A3",
     f"{SOURCE}, Position encoding by Fourier basis",
-    "One matrix shifts every position by a fixed offset: it rotates each pair.",
-    formula="e_{t-d} = A e_t, blocks [[cos, sin], [-sin, cos]] of πd/T (cosine first)",
+    "One matrix shifts every position by a fixed offset: it rotates each pair (cosine, sine).",
+    formula="e_{t-d} = A e_t, block j is [[cos, sin], [-sin, cos]] of jπd/T (cosine first)",
     assumption="none; with the sine first, as in the sinusoids, the signs of the sines change",
 )
 def _check_shift_matrix(setting: Setting) -> Sequence[Case]:
@@ -143,7 +143,7 @@ def _check_permutation(setting: Setting) -> Sequence[Case]:
     permutation = torch.randperm(QUERIES, generator=generator)
     predicted = matrices.outputs(tokens, tokens)[permutation.numpy()]
     measured = layers.attend(attention, tokens[permutation], tokens[permutation])
-    return [compare_arrays("outputs of permuted tokens, permuted", predicted, measured)]
+    return [compare_arrays("outputs of permuted tokens = permuted outputs", predicted, measured)]
 
 
 @Claim(
@@ -288,13 +288,13 @@ def backpropagate(problem: TaggingProblem) -> tuple[float, Float[Tensor, "hidden
 )
 def _check_tagger(setting: Setting) -> Sequence[Case]:
     problem = random_problem(setting)
-    predicted, (measured, _) = numpy_states(problem), backpropagate(problem)
+    states, (measured_loss, _) = numpy_states(problem), backpropagate(problem)
     output = layers.to_numpy(problem.output_weight)
-    outputs = [formulas.numpy_softmax(output @ state) for state in predicted]
-    loss = -sum(np.log(o[y]) for o, y in zip(outputs, problem.tags.tolist(), strict=True))
+    outputs = [formulas.numpy_softmax(output @ state) for state in states]
+    predicted_loss = -sum(np.log(o[y]) for o, y in zip(outputs, problem.tags.tolist(), strict=True))
     return [
-        compare_arrays("h_t, all states", predicted, layer_states(problem)),
-        Case("-Σ ln o_t[y_t]", float(loss), measured, ATOL),
+        compare_arrays("h_t, all states", states, layer_states(problem)),
+        Case("-Σ ln o_t[y_t]", float(predicted_loss), measured_loss, ATOL),
     ]
 
 

@@ -114,7 +114,7 @@ def workload(
     if limits and tokens > limits[0]:
         raise UserError(
             f"length: expected at most {limits[0]} for this model, got {tokens}",
-            fix=f"raise the model's limit, for example model.max_length={tokens}",
+            fix="choose a shorter length, or raise max_length of the model, encoder or decoder",
         )
     return step
 
@@ -154,7 +154,7 @@ def count_formulas(step: Workload) -> dict[str, Formula | None]:
 
 
 def depth_formulas(step: Workload) -> dict[str, Formula | None]:
-    """Return formulas for the depth; outside the sizes of `DEPTH_NODES` they may be approximate."""
+    """Return formulas for the depth, which are exact at the sizes of `DEPTH_NODES`."""
 
     def count(sizes: Mapping[str, int]) -> Mapping[str, int]:
         traced = step.resized(sizes)

@@ -1,4 +1,4 @@
-"""Encode pieces of a corpus with all cores, in order; `encoding_progress` shows the progress.
+"""Encode a corpus with all cores, in order, in pieces of about a million characters.
 
 The `tokenizers` library encodes a piece with all cores and without the interpreter lock (GIL). Two
 threads call it, so that the cores do not wait while Python converts the tokens of a piece. The main

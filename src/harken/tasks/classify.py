@@ -100,7 +100,7 @@ class LabelPredictor(Predictor[ClassifyRecipe, LabeledExample, LabelVocabulary, 
             return None
         (arguments, truncations), states = (
             self._reader.read([text]),
-            self._reader.labels(text, self.model),
+            self._reader.state_labels(text, self.model),
         )
         on_device = [tensor.to(self.device) for tensor in arguments]
         (prediction,) = self.predict([text])

@@ -100,7 +100,7 @@ class InputReader(Protocol):
     def store(self, inputs: Sequence[str], stage: ClassifyStage, cache: Path) -> TrainingInputs:
         """Return the training inputs; `cache` is a folder for what is slow to compute."""
 
-    def labels(self, text: str, model: Classifier) -> StateLabels:
+    def state_labels(self, text: str, model: Classifier) -> StateLabels:
         """Describe the encoder states of an input."""
 
 

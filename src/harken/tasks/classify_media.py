@@ -111,7 +111,7 @@ class SoundReader:
 
         return batch
 
-    def labels(self, text: str, model: Classifier) -> StateLabels:
+    def state_labels(self, text: str, model: Classifier) -> StateLabels:
         (frames, _), _ = self.read([text])
         config, count = self.filterbank, -(-frames.shape[1] // model.stride)
         centers = [model.offset + model.stride * state for state in range(count)]
@@ -207,7 +207,7 @@ class ImageReader:
 
         return batch
 
-    def labels(self, text: str, model: Classifier) -> StateLabels:
+    def state_labels(self, text: str, model: Classifier) -> StateLabels:
         positions = [f"{x}, {y}" for y in range(model.rows) for x in range(model.columns)]
         view = ImageView(
             image=self._load([text])[0],

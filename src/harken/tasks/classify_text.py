@@ -36,7 +36,7 @@ from harken.tasks.classify_inputs import (
 from harken.tasks.dummy_batches import DUMMY_LENGTH, random_tokens
 from harken.tasks.prediction import truncation_of
 
-MAX_TOKENS = 1024  # of a text, for a model without a limit
+MAX_LENGTH = 1024  # words or tokens of a text, for a model without a limit
 BLANK = "\N{REPLACEMENT CHARACTER}"
 DUMMY_CHARACTERS = 12  # per word of a dummy batch
 
@@ -66,7 +66,7 @@ class WordEncoding:
     def dummy_arguments(
         self, vocabulary: VocabularySizes, sizes: Mapping[str, int], generator: torch.Generator
     ) -> Arguments:
-        """Return random words, which are all different."""
+        """Return random words, each with a spelling of its own."""
         shape = (sizes["B"], sizes["T"])
         forms = torch.arange(sizes["B"] * sizes["T"]).view(shape)
         spellings = random_tokens(generator, vocabulary.characters, forms.numel(), sizes["W"])
@@ -77,7 +77,7 @@ class WordEncoding:
 
     def reader(self, vocabulary: InputVocabulary, max_length: int | None) -> "WordReader":
         assert vocabulary.words is not None
-        return WordReader(vocabulary.words, max_length or MAX_TOKENS)
+        return WordReader(vocabulary.words, max_length or MAX_LENGTH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class WordReader:
 
         return batch
 
-    def labels(self, text: str, model: Classifier) -> StateLabels:
+    def state_labels(self, text: str, model: Classifier) -> StateLabels:
         return StateLabels("words", words_of(text)[: self.max_length])
 
     def _corpus(self, texts: Sequence[Sequence[str]]) -> tuple[WordCorpus, SentenceWindows]:
@@ -152,7 +152,7 @@ class TokenEncoding:
 
     def reader(self, vocabulary: InputVocabulary, max_length: int | None) -> "TokenReader":
         assert vocabulary.tokens is not None
-        return TokenReader(vocabulary.tokens, max_length or MAX_TOKENS)
+        return TokenReader(vocabulary.tokens, max_length or MAX_LENGTH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class TokenReader:
 
         return batch
 
-    def labels(self, text: str, model: Classifier) -> StateLabels:
+    def state_labels(self, text: str, model: Classifier) -> StateLabels:
         (tokens,) = self.vocabulary.encode([text])
         return StateLabels("tokens", self.vocabulary.token_texts(self._cut(tokens).tolist()))
 
