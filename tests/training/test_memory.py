@@ -71,7 +71,8 @@ def test_too_large_models_leave_no_run_folder(
 
 def integers(plain: dict[str, object], kinds: tuple[type, ...]) -> list[tuple[str, float]]:
     """Return the dotted key of every integer of a recipe, with its maximum."""
-    kind = find_class(plain.get("task", plain.get("kind")), kinds) if len(kinds) > 1 else kinds[0]
+    tags = [plain[key] for key in ("task", "kind", "input") if key in plain]
+    kind = find_class(tags[0], kinds) if len(kinds) > 1 else kinds[0]
     assert kind is not None
     keys = []
     for name, spec in key_specs(kind).items():
