@@ -44,6 +44,7 @@ from kills import DATA, RECIPES
 
 STAGES = {
     "answer": ("pretrain", "finetune"),
+    "classify": ("labels",),
     "tag": ("tags",),
     "fill": (),
     "lm": (),

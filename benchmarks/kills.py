@@ -52,6 +52,8 @@ RECIPES = {
     f'dev = "people/questions.test.tsv"\n[encode]\nvocab_size = 500\n{GPT}'
     "[training.pretrain]\nsteps = 6\nbatch_tokens = 512\nquestion_ratio = 0.2\nsave_every = 3\n"
     f"[training.finetune]\nbatch_tokens = 256\n{TRAINING}",
+    "classify": 'input = "text"\ntrain = "sentences/train.tsv"\ndev = "sentences/dev.tsv"\n'
+    f"[training.labels]\nbatch_size = 16\n{TRAINING}",
     "tag": 'train = "sentences/train.conllu"\ndev = "sentences/dev.conllu"\n'
     f"[training.tags]\nbatch_tokens = 128\n{TRAINING}",
     "fill": f'train = "sentences/text.txt"\n[training]\nbatch_tokens = 128\n{TRAINING}',
