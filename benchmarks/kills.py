@@ -2,7 +2,7 @@
 
     python benchmarks/kills.py --kills 200 --seed 0
 
-The benchmark trains each of the seven tasks once on small synthetic data without interruption. It
+The benchmark trains each task once on small synthetic data without interruption. It
 then repeats these runs, stops each once or twice by SIGINT, SIGTERM or SIGKILL, and resumes it
 until it ends. The moment of the signal is drawn from four kinds:
 

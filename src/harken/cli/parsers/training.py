@@ -69,7 +69,8 @@ def train_options(parser: Parser) -> None:
     add = parser.add_argument
     add("recipe", type=Path, metavar="RECIPE.toml", help="Recipe of the run")
     parser.add_overrides()
-    text = "Run folder to write (default: runs/NAME for NAME.toml)"
+    text = "Run folder to write (default: runs/NAME for NAME.toml; with --resume and the "
+    text += "recipe.toml of a run, this run)"
     add("--run", type=Path, metavar="DIR", dest="folder", help=text)
     add("--seed", type=int, metavar="N", help="Seed of the run (default: that of the recipe)")
     text = "Train N runs with consecutive seeds, each in a folder DIR/seed-SEED"
@@ -114,7 +115,7 @@ def compare_options(parser: Parser) -> None:
     parser.add_search_options(("beam", "mode", "ctc_weight"))
     add("--rows", metavar="KEY", help="Print a table with a row per value of this recipe key")
     add("--columns", metavar="KEY", help="Recipe key of the columns (together with --rows)")
-    add("--metric", metavar="NAME", help="Metric in the cells (default: the first of the task)")
+    add("--metric", metavar="NAME", help="Metric in the table of --rows (default: the first of the task)")
     add("--out", type=Path, metavar="FILE.html", help="Also write the comparison as a page")
     parser.add_device_and_json()
     parser.epilog = """Each run is compared with the first one. A folder of seeds is one group: its
