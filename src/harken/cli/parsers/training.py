@@ -115,7 +115,11 @@ def compare_options(parser: Parser) -> None:
     parser.add_search_options(("beam", "mode", "ctc_weight"))
     add("--rows", metavar="KEY", help="Print a table with a row per value of this recipe key")
     add("--columns", metavar="KEY", help="Recipe key of the columns (together with --rows)")
-    add("--metric", metavar="NAME", help="Metric in the table of --rows (default: the first of the task)")
+    add(
+        "--metric",
+        metavar="NAME",
+        help="Metric in the table of --rows (default: the first of the task)",
+    )
     add("--out", type=Path, metavar="FILE.html", help="Also write the comparison as a page")
     parser.add_device_and_json()
     parser.epilog = """Each run is compared with the first one. A folder of seeds is one group: its
