@@ -19,7 +19,7 @@ from torch import nn
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import Seq2SeqStepper
 from harken.encode.vocabulary import END, VocabularySizes
-from harken.layers.onednn import packed_linears
+from harken.layers.inference import optimized_for_inference
 from peer_systems.steps import read_recipe
 
 FIRST = 4  # of the tokens in sources
@@ -93,7 +93,7 @@ def harken(*, beam: int, batch: int, **numbers: int) -> Callable[[], float]:
     source, present = padded(random_sources(batch, sizes.entries), 0)
     # As in `Run.predict`; like CTranslate2, pack the weights once, before the first search.
     packed = ExitStack()
-    packed.enter_context(packed_linears(model))
+    packed.enter_context(optimized_for_inference(model))
     atexit.register(packed.close)
 
     def run() -> float:

@@ -11,38 +11,9 @@ from harken.layers import onednn
 from harken.layers.losses import cross_entropy_
 from harken.layers.onednn import (
     MIN_MULTIPLICATIONS,
-    is_packable,
+    multiply_transposed,
     onednn_linears,
-    packed_linears,
 )
-
-
-@pytest.mark.parametrize("rows", [(7,), (3, 1), (5, 11, 13), (0, 1)])
-@pytest.mark.parametrize("bias", [True, False])
-def test_packed_layers_equal_pytorch(rows: tuple[int, ...], bias: bool) -> None:
-    torch.manual_seed(0)
-    layer = nn.Linear(67, 71, bias=bias)
-    inputs = torch.randn(67, *rows).movedim(0, -1)  # not contiguous
-    expected = layer(inputs)
-    with torch.no_grad(), packed_linears(layer):
-        assert "forward" in vars(layer)
-        assert_close(layer(inputs), expected, rtol=1e-5, atol=1e-5)
-    assert_close(layer(inputs), expected, rtol=0, atol=0)
-
-
-def test_gradients_and_small_or_double_weights_are_left_to_pytorch() -> None:
-    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 2), nn.Linear(64, 64).double())
-    assert [is_packable(layer.weight) for layer in model] == [True, False, False]
-    with packed_linears(model):
-        model[0](torch.randn(3, 64)).sum().backward()
-    assert model[0].weight.grad is not None
-
-
-def test_layers_come_back_after_an_error() -> None:
-    layer = nn.Linear(64, 64)
-    with pytest.raises(ZeroDivisionError), packed_linears(layer):
-        raise ZeroDivisionError
-    assert vars(layer).keys() == vars(nn.Linear(1, 1)).keys() and "forward" not in vars(layer)
 
 
 class Layers(nn.Module):
@@ -66,12 +37,16 @@ def gradients(model: nn.Module, inputs: Tensor) -> list[Tensor]:
     return [output.detach(), *torch.autograd.grad(output, [inputs, *weights])]
 
 
-def test_gradients_are_those_of_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("capability", "products"), [("AVX2", 6), ("AVX512", 8)])
+def test_gradients_are_those_of_float64(
+    capability: str, products: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(0)
     model, inputs = Layers(), torch.randn(31, 37, 257)
     exact = gradients(copy.deepcopy(model).double(), inputs.double())
     theirs = gradients(model, inputs)
     monkeypatch.setattr(onednn, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     calls, multiply = [], onednn._multiply
 
     def counted(*arguments: object) -> Tensor:
@@ -82,7 +57,8 @@ def test_gradients_are_those_of_float64(monkeypatch: pytest.MonkeyPatch) -> None
     with onednn_linears(model):
         ours = gradients(model, inputs)
         repeated = gradients(model, inputs)
-    assert len(calls) == 2 * 6  # outputs and gradients of the inputs of three layers
+    # Outputs and gradients of the inputs of three layers; with AVX-512, also of two weights.
+    assert len(calls) == 2 * products
     for our, their, true, again in zip(ours, theirs, exact, repeated, strict=True):
         scale = true.abs().max()
         rounding = (their.double() - true).abs().max() / scale
@@ -121,3 +97,14 @@ def test_unchanged_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     double = nn.Linear(128, 128).double()
     with onednn_linears(double):
         assert "forward" not in vars(double)
+
+
+@pytest.mark.parametrize("sizes", [(31, 5, 7), (31, 7, 5), (31, 7, 7)])
+def test_product_with_a_transposed_factor(
+    sizes: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    torch.manual_seed(0)
+    rows, outputs, inputs = sizes
+    left, right = torch.randn(rows, outputs), torch.randn(rows, inputs)
+    assert_close(multiply_transposed(left, right), left.T @ right)

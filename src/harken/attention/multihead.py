@@ -9,14 +9,13 @@ replaces the attribute `kernel`.
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.attention.cache import KeyValues
 from harken.attention.kernels import AttentionKernel, ScoreTerms, fused_attention
 from harken.attention.masks import Mask
-from harken.attention.query_key import ScoreInputs, ScoreSizes, split_heads
+from harken.attention.query_key import Queries, ScoreInputs, ScoreSizes, split_heads
 from harken.attention.relative import Rotation, rotate
 from harken.attention.scores import ScaledConfig, ScoreConfig
 from harken.config import bounded
@@ -147,13 +146,29 @@ class MultiHead(nn.Module):
             return KeyValues(keys, memory[:, None])  # one head of values, shared by all heads
         return KeyValues(keys, split_heads(self.v_proj(memory), self.kv_heads))
 
+    def project_queries(
+        self, inputs: Float[Tensor, "B T J"], rotation: Rotation | None
+    ) -> Queries | None:
+        """Return the queries of the inputs, or None if the score has none."""
+        queries = self.score.queries(inputs)
+        if queries is None or rotation is None:
+            return queries
+        return rotate(queries, rotation)
+
     def terms(
         self, inputs: Float[Tensor, "B T J"], cache: KeyValues, context: AttentionContext
     ) -> ScoreTerms:
         """Return the terms of the scores between inputs and cached keys."""
-        queries = self.score.queries(inputs)
-        if context.rotation is not None and queries is not None:
-            queries = rotate(queries, context.rotation)
+        queries = self.project_queries(inputs, context.rotation)
+        return self._terms(inputs, queries, cache, context)
+
+    def _terms(
+        self,
+        inputs: Float[Tensor, "B T J"],
+        queries: Queries | None,
+        cache: KeyValues,
+        context: AttentionContext,
+    ) -> ScoreTerms:
         positions = context.query_positions, context.key_positions
         terms = self.score.terms(ScoreInputs(inputs, queries, cache.keys, *positions))
         if context.bias is None:
@@ -161,14 +176,25 @@ class MultiHead(nn.Module):
         bias = context.bias if terms.bias is None else terms.bias + context.bias
         return replace(terms, bias=bias)
 
+    def run_kernel(
+        self,
+        inputs: Float[Tensor, "B T J"],
+        queries: Queries | None,
+        cache: KeyValues,
+        context: AttentionContext,
+    ) -> Float[Tensor, "B T joined"]:
+        """Attend to cached keys and values with given queries; concatenate the heads."""
+        dropout = self.dropout if self.training else 0.0
+        terms = self._terms(inputs, queries, cache, context)
+        output = self.kernel(terms, cache.values, context.mask, dropout)
+        return output.transpose(1, 2).flatten(start_dim=2)
+
     def attend(
         self, inputs: Float[Tensor, "B T J"], cache: KeyValues, context: AttentionContext
     ) -> Float[Tensor, "B T outputs"]:
         """Attend to cached keys and values; without `out_proj` return the concatenated heads."""
-        dropout = self.dropout if self.training else 0.0
-        terms = self.terms(inputs, cache, context)
-        output = self.kernel(terms, cache.values, context.mask, dropout)
-        heads = rearrange(output, "B k T I -> B T (k I)")
+        queries = self.project_queries(inputs, context.rotation)
+        heads = self.run_kernel(inputs, queries, cache, context)
         return heads if self.out_proj is None else self.out_proj(heads)
 
     def forward(

@@ -143,7 +143,10 @@ class Seq2SeqStepper(LMStepper):
 
     def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, Any]:
         start = torch.full((len(tokens),), self._start, device=tokens.device)
-        return self.step(start, self._model.init_state(tokens, present))
+        state = self._model.init_state(tokens, present)
+        return self.step(
+            start, state.without_padding() if isinstance(state, CausalState) else state
+        )
 
     def reorder(
         self, state: Any, rows: Int[Tensor, "rows"], *, beam: int, same_prompts: bool

@@ -88,6 +88,12 @@ class CausalState(NamedTuple):
     def all_visible(self) -> Bool[Tensor, "1 1 S"]:
         return torch.ones_like(self.positions[:1, None], dtype=torch.bool)
 
+    def without_padding(self) -> "CausalState":
+        """Return the state without a mask of the memory if the memory has no padding."""
+        if self.memory_present is None or not bool(self.memory_present.all()):
+            return self
+        return self._replace(memory_present=None)
+
     def _select(self, rows: Int[Tensor, "rows"], *, same_memory: bool) -> "CausalState":
         def select_if_many(part: Tensor) -> Tensor:  # a single row applies to the whole batch
             return part if len(part) == 1 else part.index_select(0, rows)
@@ -112,6 +118,8 @@ def first_positions(device: torch.device) -> tuple[Int[Tensor, "1 0"], Int[Tenso
 
 def concatenate_columns(first: Tensor, second: Tensor, batch: int) -> Tensor:
     """Concatenate along the last axis; the other axes are expanded to the larger size."""
+    if first.shape[:-1] == second.shape[:-1] and len(first) >= batch:
+        return torch.cat((first, second), dim=-1)
     batch = max(batch, len(first), len(second))
     middle = first.shape[1:-1] if first.dim() == 2 or first.shape[1] > 1 else second.shape[1:-1]
     parts = (part.expand(batch, *middle, -1) for part in (first, second))

@@ -23,7 +23,7 @@ from harken.encode.pretrained import PretrainedTokenizer
 from harken.encode.vocabulary import VocabularySizes
 from harken.errors import DataWarning, UserError
 from harken.formats.split import hold_out
-from harken.layers.onednn import packed_linears
+from harken.layers.inference import optimized_for_inference
 from harken.tasks.attention_view import AttentionExample
 from harken.tasks.dummy_batches import DummySizes
 from harken.tasks.prediction import Evaluation, Prediction
@@ -174,7 +174,7 @@ class Predictor(ABC, Generic[R, E, V, M]):
         Sampling depends on the seed and the index of the input. `times` requests the start and end
         of each word; it is only set for speech recognition.
         """
-        with packed_linears(self.model):
+        with optimized_for_inference(self.model):
             yield from self._predict_batches(inputs, sample_keys(inputs, indices), nbest)
 
     def _predict_batches(

@@ -33,7 +33,7 @@ from harken.formats.sound import MAX_SECONDS, Signal, UtteranceSignals, load_sig
 from harken.inspection.record import has_multihead
 from harken.inspection.refs import is_encoder_attention
 from harken.inspection.search_attention import forced_cross_attention
-from harken.layers.onednn import packed_linears
+from harken.layers.inference import optimized_for_inference
 from harken.measure.edit_distance import (
     EditOp,
     align_texts,
@@ -250,7 +250,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             transcripts = iter(self._transcribe_batch(all_chunks, nbest, times))
             return [join_transcripts(list(islice(transcripts, len(chunks)))) for chunks in cut]
 
-        with packed_linears(self.model):
+        with optimized_for_inference(self.model):
             yield from chain.from_iterable(map_batches(transcribe_batch, batches))
 
     @torch.inference_mode()
