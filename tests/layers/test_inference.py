@@ -119,6 +119,18 @@ def test_other_blocks_stay_as_they_are(reason: str) -> None:
     assert not is_fusible(block)
 
 
+def test_gradients_use_the_weights_as_they_are() -> None:
+    model = GPTConfig(width=64, layers=1, max_length=8).build(67, seed=0).eval()
+    tokens = torch.arange(5)[None]
+    with optimized_for_inference(model):
+        model(tokens).logsumexp(dim=-1).sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    model(tokens).logsumexp(dim=-1).sum().backward()
+    for gradient, parameter in zip(gradients, model.parameters(), strict=True):
+        assert gradient is not None and torch.equal(gradient, parameter.grad)
+
+
 @pytest.mark.parametrize("rows", [(7,), (3, 1), (5, 11, 13), (0, 1)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_packed_layers_equal_pytorch(rows: tuple[int, ...], bias: bool) -> None:

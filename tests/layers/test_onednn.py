@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from harken.attention.masks import CAUSAL
+from harken.attention.multihead import AttentionContext, MultiHeadConfig
 from harken.layers import onednn
 from harken.layers.losses import cross_entropy_
 from harken.layers.onednn import (
@@ -108,3 +110,30 @@ def test_product_with_a_transposed_factor(
     rows, outputs, inputs = sizes
     left, right = torch.randn(rows, outputs), torch.randn(rows, inputs)
     assert_close(multiply_transposed(left, right), left.T @ right)
+
+
+def test_queries_keys_and_values_are_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    config = MultiHeadConfig(heads=4, kv_heads=2, bias=True)
+    model, inputs = config.build(256, 101), torch.randn(5, 101, 256)
+    context = AttentionContext(
+        mask=CAUSAL, query_positions=torch.arange(101)[None], key_positions=torch.arange(101)[None]
+    )
+    expected = gradients_of(model, inputs, context)
+    monkeypatch.setattr(onednn, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(onednn, "MIN_MULTIPLICATIONS", 1)
+    calls, multiply = [], onednn._multiply
+    monkeypatch.setattr(onednn, "_multiply", lambda *args: calls.append(args) or multiply(*args))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    with onednn_linears(model):
+        results = gradients_of(model, inputs, context)
+    assert len(calls) == 2 * 2  # outputs and gradients of the inputs: joint and output projection
+    for result, value in zip(results, expected, strict=True):
+        assert_close(result, value, rtol=1e-4, atol=1e-4)
+    assert model.qkv_proj is None
+
+
+def gradients_of(model: nn.Module, inputs: Tensor, context: AttentionContext) -> list[Tensor]:
+    inputs = inputs.clone().requires_grad_()
+    output, _ = model(inputs, context)
+    return [output, *torch.autograd.grad(output.square().mean(), [inputs, *model.parameters()])]

@@ -3,9 +3,10 @@
 The module has no state: `forward` takes the keys and values of earlier tokens and returns the
 extended cache. For self-attention, call `forward`; for cross-attention, call `project_kv` once for
 the memory, then `attend` for the queries. To record the weights, `inspection/record.py`
-replaces the attribute `kernel`.
+replaces the attribute `kernel`. To compute faster, `layers/` sets the attribute `qkv_proj`.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,10 +16,19 @@ from torch import Tensor, nn
 from harken.attention.cache import KeyValues
 from harken.attention.kernels import AttentionKernel, ScoreTerms, fused_attention
 from harken.attention.masks import Mask
-from harken.attention.query_key import Queries, ScoreInputs, ScoreSizes, split_heads
+from harken.attention.query_key import (
+    Queries,
+    QueryKeyScore,
+    ScoreInputs,
+    ScoreSizes,
+    split_heads,
+)
 from harken.attention.relative import Rotation, rotate
 from harken.attention.scores import ScaledConfig, ScoreConfig
 from harken.config import bounded
+
+JointProjection = Callable[[Tensor], Sequence[Tensor]]
+"""Maps inputs (B T J) to queries, keys and values (B T joined)."""
 
 
 class ResidualLinear(nn.Linear):
@@ -134,6 +144,35 @@ class MultiHead(nn.Module):
         if config.out_proj:
             self.out_proj = ResidualLinear(config.heads * head_width, width, bias=config.bias)
         self.kernel: AttentionKernel = fused_attention
+        # Computes the three projections of self-attention as one product; see `can_join`.
+        self.qkv_proj: JointProjection | None = None
+
+    def can_join(self) -> bool:
+        """Whether queries, keys and values are plain projections, so that `qkv_proj` may be set."""
+        score = type(self.score)
+        return (
+            issubclass(score, QueryKeyScore)
+            and score.queries is QueryKeyScore.queries
+            and score.keys is QueryKeyScore.keys
+            and self.v_proj is not None
+        )
+
+    def projections(self) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+        """Return `q_proj`, `k_proj` and `v_proj`, if `can_join()`."""
+        assert isinstance(self.score, QueryKeyScore) and self.v_proj is not None
+        return self.score.q_proj, self.score.k_proj, self.v_proj
+
+    def project_qkv(
+        self, inputs: Float[Tensor, "B T J"], rotation: Rotation | None = None
+    ) -> tuple[Queries | None, KeyValues]:
+        """Return the queries, keys and values of self-attention."""
+        if self.qkv_proj is None:
+            return self.project_queries(inputs, rotation), self.project_kv(inputs, rotation)
+        parts = zip(self.qkv_proj(inputs), (self.heads, self.kv_heads, self.kv_heads), strict=True)
+        queries, keys, values = (split_heads(part, heads) for part, heads in parts)
+        if rotation is not None:
+            queries, keys = rotate(queries, rotation), rotate(keys, rotation)
+        return queries, KeyValues(keys, values)
 
     def project_kv(
         self, memory: Float[Tensor, "B S J"], rotation: Rotation | None = None
@@ -204,7 +243,14 @@ class MultiHead(nn.Module):
         past: KeyValues | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
         """Attend to `past` and to the inputs; return the outputs and the extended cache."""
-        cache = self.project_kv(inputs, context.rotation)
+        heads, cache = self.run(inputs, context, past)
+        return heads if self.out_proj is None else self.out_proj(heads), cache
+
+    def run(
+        self, inputs: Float[Tensor, "B T J"], context: AttentionContext, past: KeyValues | None
+    ) -> tuple[Float[Tensor, "B T joined"], KeyValues]:
+        """Return the concatenated heads of self-attention, and the extended cache."""
+        queries, cache = self.project_qkv(inputs, context.rotation)
         if past is not None:
             cache = past.append(cache)
-        return self.attend(inputs, cache, context), cache
+        return self.run_kernel(inputs, queries, cache, context), cache

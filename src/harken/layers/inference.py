@@ -5,24 +5,25 @@ residual sums within products. In decoding, where products have few rows, most o
 on reading weights and on calling operations, so fewer calls count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import cast
+from typing import TypeGuard, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from harken.attention.cache import KeyValues
-from harken.attention.multihead import AttentionContext, MultiHead
-from harken.attention.query_key import QueryKeyScore, split_heads
-from harken.attention.relative import rotate
+from harken.attention.multihead import AttentionContext
+from harken.attention.query_key import split_heads
 from harken.layers.onednn import (
     PackedLinear,
+    has_hooks,
     is_packable,
+    joinable_layers,
     packable_linears,
-    replaced_forwards,
+    replaced,
 )
 from harken.layers.transformer import TransformerBlock
 
@@ -34,44 +35,54 @@ def optimized_for_inference(model: nn.Module) -> Iterator[None]:
     The weights must not change inside the block. Outputs are equal up to rounding. Calls that need
     gradients use the weights as they are.
     """
-    blocks = [block for block in model.modules() if is_fusible(block)]
-    fused = {block: FusedBlock(cast(TransformerBlock, block)) for block in blocks}
-    inside = {linear for block in fused.values() for linear in block.linears}
-    linears = [linear for linear in packable_linears(model) if linear not in inside]
-    packed = {linear: partial(_apply_packed, linear, PackedLinear(linear)) for linear in linears}
-    with replaced_forwards({**fused, **packed}):
+    linears = packable_linears(model)
+    attention = joinable_layers(model, linears)
+    blocks = [FusedBlock(module) for module in model.modules() if is_fusible(module)]
+    inside = {linear for layer in attention for linear in layer.projections()}
+    inside.update(linear for block in blocks for linear in block.linears)
+    packed = [
+        (linear, partial(_apply_packed, linear, PackedLinear(linear)))
+        for linear in linears
+        if linear not in inside
+    ]
+    joint = [
+        (layer, partial(_apply_together, layer.projections(), PackedLinear(*layer.projections())))
+        for layer in attention
+    ]
+    forwards = [*packed, *((block.block, block) for block in blocks)]
+    with replaced("forward", forwards), replaced("qkv_proj", joint):
         yield
+
+
+def needs_module(inputs: Tensor) -> bool:
+    """Whether to call the module as it is: packed weights have no gradients and are in float32."""
+    return torch.is_grad_enabled() or inputs.dtype != torch.float32
 
 
 def _apply_packed(
     linear: nn.Linear, packed: PackedLinear, inputs: Float[Tensor, "*B inputs"]
 ) -> Float[Tensor, "*B outputs"]:
-    if torch.is_grad_enabled() or inputs.dtype != torch.float32:
-        return nn.Linear.forward(linear, inputs)
-    return packed(inputs)
+    return nn.Linear.forward(linear, inputs) if needs_module(inputs) else packed(inputs)
 
 
-def is_fusible(module: nn.Module) -> bool:
+def _apply_together(
+    linears: Sequence[nn.Linear], packed: PackedLinear, inputs: Float[Tensor, "*B inputs"]
+) -> Sequence[Tensor]:
+    if needs_module(inputs):
+        return [linear(inputs) for linear in linears]
+    return packed.outputs(inputs)
+
+
+def is_fusible(module: nn.Module) -> TypeGuard[TransformerBlock]:
     """Whether `FusedBlock` can replace a module."""
     if not isinstance(module, TransformerBlock):
         return False
     layers = [module.attention] if module.cross is None else [module.attention, module.cross]
     inner = [part for part in module.modules() if part is not module]
     return (
-        all(_has_projections(layer) for layer in layers)
+        all(layer.can_join() and layer.out_proj is not None for layer in layers)
         and all(is_packable(part.weight) for part in inner if isinstance(part, nn.Linear))
-        and not any(part._forward_hooks or part._forward_pre_hooks for part in inner)
-    )
-
-
-def _has_projections(attention: MultiHead) -> bool:
-    score = type(attention.score)
-    return (
-        issubclass(score, QueryKeyScore)
-        and score.queries is QueryKeyScore.queries
-        and score.keys is QueryKeyScore.keys
-        and attention.v_proj is not None
-        and attention.out_proj is not None
+        and not any(has_hooks(part) for part in inner)
     )
 
 
@@ -80,17 +91,14 @@ class FusedBlock:
 
     def __init__(self, block: TransformerBlock) -> None:
         attention, feedforward = block.attention, block.feedforward
-        q_proj, k_proj = _projections(attention)
-        v_proj, out_proj = cast(nn.Linear, attention.v_proj), cast(nn.Linear, attention.out_proj)
+        out_proj = cast(nn.Linear, attention.out_proj)
         up_proj, down_proj = feedforward.up_proj, feedforward.down_proj
-        self.linears = [q_proj, k_proj, v_proj, out_proj, up_proj, down_proj]
-        self._block = block
-        self._qkv = PackedLinear(q_proj, k_proj, v_proj)
-        self._widths = [layer.out_features for layer in (q_proj, k_proj, v_proj)]
+        self.linears = [out_proj, up_proj, down_proj]
+        self.block = block
         self._out = PackedLinear(out_proj)
         if block.cross is not None:
             cross_out = cast(nn.Linear, block.cross.out_proj)
-            cross_queries, _ = _projections(block.cross)
+            cross_queries, *_ = block.cross.projections()
             self.linears += [cross_queries, cross_out]
             self._cross_queries = PackedLinear(cross_queries)
             self._cross_out = PackedLinear(cross_out)
@@ -110,11 +118,11 @@ class FusedBlock:
         cross_context: AttentionContext | None = None,
     ) -> tuple[Float[Tensor, "B T J"], KeyValues]:
         """Return the outputs, and the keys and values of self-attention."""
-        block = self._block
-        if torch.is_grad_enabled() or block.training or inputs.dtype != torch.float32:
+        block = self.block
+        if block.training or needs_module(inputs):
             return TransformerBlock.forward(block, inputs, context, past, memory, cross_context)
         normed = block.attention_norm(inputs) if block.pre_norm else inputs
-        heads, cache = self._attend(normed, context, past)
+        heads, cache = block.attention.run(normed, context, past)
         states = self._add(self._out, heads, inputs, block.attention_norm)
         if block.cross is not None and block.cross_norm is not None:
             assert memory is not None and cross_context is not None
@@ -129,27 +137,8 @@ class FusedBlock:
             hidden = hidden * self._gate(normed)
         return self._add(self._down, hidden, states, block.feedforward_norm), cache
 
-    def _attend(
-        self, normed: Float[Tensor, "B T J"], context: AttentionContext, past: KeyValues | None
-    ) -> tuple[Float[Tensor, "B T joined"], KeyValues]:
-        attention = self._block.attention
-        queries, keys, values = self._qkv(normed).split(self._widths, dim=-1)
-        queries = split_heads(queries, attention.heads)
-        keys, values = (split_heads(part, attention.kv_heads) for part in (keys, values))
-        if context.rotation is not None:
-            queries, keys = rotate(queries, context.rotation), rotate(keys, context.rotation)
-        cache = KeyValues(keys, values)
-        if past is not None:
-            cache = past.append(cache)
-        return attention.run_kernel(normed, queries, cache, context), cache
-
     def _add(
         self, product: PackedLinear, inputs: Tensor, residual: Tensor, norm: nn.Module
     ) -> Tensor:
         total = product.add(inputs, residual)
-        return total if self._block.pre_norm else cast(Tensor, norm(total))
-
-
-def _projections(attention: MultiHead) -> tuple[nn.Linear, nn.Linear]:
-    assert isinstance(attention.score, QueryKeyScore)
-    return attention.score.q_proj, attention.score.k_proj
+        return total if self.block.pre_norm else cast(Tensor, norm(total))

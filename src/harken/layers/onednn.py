@@ -7,17 +7,19 @@ with AVX2, and half the time with AVX-512.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from harken.attention.multihead import MultiHead
 from harken.inputs import is_file, open_input
 
 MIN_ELEMENTS = 1 << 12  # of a weight; the call of oneDNN costs more than smaller products
@@ -37,34 +39,41 @@ ACTIVATIONS = {
 
 
 @contextmanager
-def replaced_forwards(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Inside this block, call these functions in place of the `forward` of modules."""
-    outer = {module: vars(module).get("forward") for module in forwards}  # of an enclosing block
+def replaced(name: str, values: Iterable[tuple[nn.Module, Any]]) -> Iterator[None]:
+    """Inside this block, the attribute `name` of each module has another value."""
+    outer = list[tuple[nn.Module, dict[str, Any]]]()
     try:
-        for module, forward in forwards.items():
-            vars(module)["forward"] = forward
+        for module, value in values:
+            outer.append((module, {name: vars(module)[name]} if name in vars(module) else {}))
+            vars(module)[name] = value
         yield
     finally:
-        for module, original in outer.items():
-            vars(module).pop("forward", None)
-            if original is not None:
-                vars(module)["forward"] = original
+        for module, original in outer:
+            vars(module).pop(name, None)
+            vars(module).update(original)
 
 
-def onednn_linears(model: nn.Module) -> AbstractContextManager[None]:
+@contextmanager
+def onednn_linears(model: nn.Module) -> Iterator[None]:
     """Inside this block, compute large products of the linear layers of a model with oneDNN.
 
-    Outputs and gradients are those of `nn.Linear` up to rounding. It has no effect under autocast,
-    and where MKL is fast.
+    Queries, keys and values of self-attention are one product. Outputs and gradients are those of
+    `nn.Linear` up to rounding. It has no effect under autocast, and where MKL is fast.
     """
     if not mkl_is_slow():
-        return nullcontext()
-    return replaced_forwards(
-        {
-            linear: partial(apply_linear, linear.forward, linear.weight, linear.bias)
-            for linear in packable_linears(model)
-        }
-    )
+        yield
+        return
+    linears = packable_linears(model)
+    forwards = [
+        (linear, partial(apply_linear, linear.forward, linear.weight, linear.bias))
+        for linear in linears
+    ]
+    joint = [
+        (layer, partial(apply_together, layer.projections()))
+        for layer in joinable_layers(model, linears)
+    ]
+    with replaced("forward", forwards), replaced("qkv_proj", joint):
+        yield
 
 
 def packable_linears(model: nn.Module) -> list[nn.Linear]:
@@ -74,6 +83,24 @@ def packable_linears(model: nn.Module) -> list[nn.Linear]:
         for module in model.modules()
         if isinstance(module, nn.Linear) and is_packable(module.weight)
     ]
+
+
+def joinable_layers(model: nn.Module, linears: Collection[nn.Linear]) -> list[MultiHead]:
+    """Return the self-attention layers whose projections are among `linears` and can be joined."""
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, MultiHead)
+        and module.kind == "self"
+        and module.can_join()
+        and set(linears).issuperset(module.projections())
+        and not any(has_hooks(linear) for linear in module.projections())
+    ]
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether somebody watches the calls of a module, so that none may be skipped."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def is_packable(weight: Tensor) -> bool:
@@ -95,22 +122,21 @@ class PackedLinear:
     """
 
     def __init__(self, *layers: nn.Linear, activation: str | None = None) -> None:
-        weights = [layer.weight.detach() for layer in layers]
-        weight = torch.cat(weights) if len(layers) > 1 else weights[0]
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, TYPICAL_ROWS)
-        self._bias = None
-        if any(layer.bias is not None for layer in layers):
-            biases = [
-                layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias
-                for layer in layers
-            ]
-            self._bias = torch.cat(biases).detach()
+        self._widths = [layer.out_features for layer in layers]
+        with torch.no_grad():
+            weight, self._bias = concatenated_weights(layers)
+            self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, TYPICAL_ROWS)
         name, algorithm = ("none", "") if activation is None else ACTIVATIONS[activation]
-        self._operation = (self._bias, name, [], algorithm)
+        self._operation = name, algorithm
 
     def __call__(self, inputs: Float[Tensor, "*B inputs"]) -> Float[Tensor, "*B outputs"]:
-        output: Tensor = _multiply(inputs, self._weight, *self._operation)
+        name, algorithm = self._operation
+        output: Tensor = _multiply(inputs, self._weight, self._bias, name, [], algorithm)
         return output
+
+    def outputs(self, inputs: Float[Tensor, "*B inputs"]) -> tuple[Tensor, ...]:
+        """Return the output of each layer."""
+        return torch.split(self(inputs), self._widths, dim=-1)
 
     def add(
         self, inputs: Float[Tensor, "*B inputs"], residual: Float[Tensor, "*B outputs"]
@@ -165,6 +191,32 @@ def multiply_transposed(
         return multiply_transposed(right, left).t()
     product: Tensor = _multiply(left.t(), right.t(), None, "none", [], "")
     return product
+
+
+def concatenated_weights(layers: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """Return the weight and bias of one layer whose outputs are those of all layers."""
+    weights = tuple[Tensor, ...](layer.weight for layer in layers)
+    weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+    if all(layer.bias is None for layer in layers):
+        return weight, None
+    biases: list[Tensor] = [
+        layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias
+        for layer in layers
+    ]
+    return weight, torch.cat(biases)
+
+
+def apply_together(
+    layers: Sequence[nn.Linear], inputs: Float[Tensor, "*B inputs"]
+) -> Sequence[Tensor]:
+    """Return the outputs of layers with the same inputs, computed as one product if it is large."""
+    widths = [layer.out_features for layer in layers]
+    is_large = inputs.numel() * sum(widths) >= MIN_MULTIPLICATIONS
+    if not is_large:
+        return [layer(inputs) for layer in layers]
+    weight, bias = concatenated_weights(layers)
+    output = apply_linear(partial(F.linear, weight=weight, bias=bias), weight, bias, inputs)
+    return torch.split(output, widths, dim=-1)
 
 
 class _Linear(torch.autograd.Function):
