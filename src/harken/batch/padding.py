@@ -5,6 +5,7 @@ so n tokens take n - 1 columns. A packed row holds several sequences: `documents
 `positions` starts at 0 in each, so that attention can be restricted to one sequence.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np

@@ -74,9 +74,11 @@ class WhisperFilterbank:
         half = WINDOW // 2
         extended = F.pad(signal, (0, count * HOP + half - HOP - len(signal)))
         mirrored = torch.cat((extended[1 : half + 1].flip(0), extended))
+        framed = mirrored.unfold(0, WINDOW, HOP)
         energies = [
-            torch.fft.rfft(frames * self._window).abs().square() @ self._triangles
-            for frames in mirrored.unfold(0, WINDOW, HOP).split(CHUNK_FRAMES)
+            torch.fft.rfft(framed[start : start + CHUNK_FRAMES] * self._window).abs().square()
+            @ self._triangles
+            for start in range(0, count, CHUNK_FRAMES)
         ]
         logs = torch.cat(energies).clamp(min=FLOOR).log10()
         return torch.maximum(logs, logs.max() - RANGE) / 4 + 1

