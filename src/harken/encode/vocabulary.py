@@ -129,7 +129,9 @@ class Vocabulary:
         if not self._is_pretrained:
             return text
         ids = {**self.special._asdict(), "start": self.start}
-        added = {SPECIAL_IDS: ids, DECODER_TOKENS: self.decoder._asdict()}
+        added: dict[str, Any] = {SPECIAL_IDS: ids}
+        if self.decoder != DecoderTokens((self.special.end,)):
+            added[DECODER_TOKENS] = self.decoder._asdict()
         return json.dumps({**json.loads(text), **added}, ensure_ascii=False, indent=1)
 
     @classmethod
@@ -146,7 +148,9 @@ class Vocabulary:
             content = read_json(path, "a tokenizer", max_bytes=MAX_BYTES)
             if SPECIAL_IDS in content:
                 *special, start = _special_ids(path, content[SPECIAL_IDS], len(ids))
-                decoder = _decoder_tokens(path, content.get(DECODER_TOKENS), len(ids))
+                decoder = None
+                if DECODER_TOKENS in content:
+                    decoder = _decoder_tokens(path, content[DECODER_TOKENS], len(ids))
                 return cls(tokenizer, SpecialIds(*special), start, decoder)
             if [ids.get(token) for token in SPECIAL] != list(range(len(SPECIAL))):
                 raise UserError(f"{short_path(path)}: its first tokens are not {SPECIAL}", fix="")
