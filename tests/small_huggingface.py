@@ -43,6 +43,19 @@ GPT_NEOX = {
     "num_attention_heads": 3,
     "max_position_embeddings": 19,
 }
+WHISPER = {
+    "vocab_size": 263,
+    "d_model": 12,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 3,
+    "encoder_ffn_dim": 17,
+    "decoder_layers": 3,
+    "decoder_attention_heads": 2,
+    "decoder_ffn_dim": 19,
+    "num_mel_bins": 7,
+    "max_source_positions": 47,
+    "max_target_positions": 31,
+}
 SIZES: dict[str, dict[str, Any]] = {
     "bert": BERT,
     "gpt2": GPT2,
@@ -72,7 +85,8 @@ def change_weights(folder: Path, alter: Callable[[Weights], object]) -> None:
 
 def write_folder(folder: Path, family: str, **settings: Any) -> Path:
     """Write a folder of this model type, with random weights."""
-    config = {"model_type": family, **SIZES[family], **settings}
+    sizes = WHISPER if family == "whisper" else SIZES[family]
+    config = {"model_type": family, **sizes, **settings}
     architecture = ARCHITECTURES[family]
     model_config = architecture.read_config(Settings(folder, config))
     generator = torch.Generator().manual_seed(1)

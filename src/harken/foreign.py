@@ -18,7 +18,7 @@ from harken.errors import UserError
 from harken.inputs import is_file
 from harken.models.encoders import TextEncoder
 from harken.models.gpt import GPT
-from harken.models.huggingface import LoadedModel, read_folder
+from harken.models.huggingface import LoadedModel, read_text_folder
 from harken.models.huggingface_files import CONFIG
 from harken.tasks.attention_view import AttentionExample, next_token_example, self_attention_view
 from harken.tasks.prediction import truncation_of
@@ -34,11 +34,8 @@ class HuggingFaceModel:
 
     folder: Path
     contents: LoadedModel = field(repr=False)
+    model: GPT | TextEncoder = field(repr=False)
     tokenizer: Tokenizer = field(repr=False)
-
-    @property
-    def model(self) -> GPT | TextEncoder:
-        return self.contents.model
 
     def attention(self, text: str) -> AttentionExample:
         """Return the attention over a text; a language model also predicts the next token."""
@@ -117,8 +114,8 @@ def load_huggingface(folder: str | PathLike[str], device: Device = "auto") -> Hu
     folder, chosen = Path(folder), choose_device(device)
     tokenizer = load_folder_tokenizer(folder)
     configure_process(chosen)
-    contents = read_folder(folder)
-    contents.model.to(chosen).eval()
-    assert contents.model.max_length is not None, f"{CONFIG} has the maximum length"
-    tokenizer.enable_truncation(contents.model.max_length)
-    return HuggingFaceModel(folder=folder, contents=contents, tokenizer=tokenizer)
+    contents, model = read_text_folder(folder)
+    model.to(chosen).eval()
+    assert model.max_length is not None, f"{CONFIG} has the maximum length"
+    tokenizer.enable_truncation(model.max_length)
+    return HuggingFaceModel(folder=folder, contents=contents, model=model, tokenizer=tokenizer)

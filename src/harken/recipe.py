@@ -21,7 +21,7 @@ from harken.training.runtime import RuntimeConfig
 from harken.training.tracking import Tracker
 
 FREE_KEYS = ("start_from", "freeze", "init_heads")  # not part of an architecture
-CHANGEABLE = ("dropout", "unk_dropout")  # defaults that a recipe may change
+CHANGEABLE = ("dropout", "unk_dropout", "min_frames")  # defaults that a recipe may change
 AnyTask = Task[Any, Any, Any, Any]
 
 
@@ -137,7 +137,7 @@ def determined_keys(name: str, folder: Path) -> config.Determined:
         others: Mapping[str, object] = {"encode": config.as_plain(started.encode)}
     elif is_file(folder / CONFIG):
         origin, read = folder / CONFIG, read_folder_config(folder)
-        model, title, others = read.config, read.model_type, task.pretrained_keys
+        model, title, others = read.config, read.model_type, task.pretrained_keys(read.config)
     else:
         raise UserError(
             f"model.start_from = {short_path(folder)}: neither a run folder nor a Hugging Face "
@@ -148,8 +148,8 @@ def determined_keys(name: str, folder: Path) -> config.Determined:
     if keys is None:
         raise UserError(
             f"{origin}: task {name!r} cannot start from a model of {title!r}",
-            fix="start from a run of the same task; `tag` and `classify` also start from BERT, and "
-            "`lm` and `answer` from GPT-2, GPT-NeoX and Llama",
+            fix="start from a run of the same task; `tag` and `classify` also start from BERT, "
+            "`lm` and `answer` from GPT-2, GPT-NeoX and Llama, and `transcribe` from Whisper",
         )
     fixed = {name: value for name, value in keys.items() if name not in FREE_KEYS}
     values = {"model": fixed, **others}

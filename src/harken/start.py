@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from harken.encode.pretrained import PretrainedTokenizer
+from harken.encode.whisper_tokenizer import GENERATION_CONFIG
 from harken.errors import Failure
 from harken.files import sha256, write_text
 from harken.inputs import is_file, read_json
@@ -42,7 +43,7 @@ def starting_files(recipe: Recipe) -> Iterator[tuple[str, Path]]:
     folder = starting_folder(recipe)
     if folder is not None:
         weights = sorted(path.name for path in folder.glob("*.safetensors"))
-        for name in (RECIPE, CONFIG, TOKENIZER, *weights):
+        for name in (RECIPE, CONFIG, GENERATION_CONFIG, TOKENIZER, *weights):
             if is_file(folder / name):
                 yield f"model.start_from ({name})", folder / name
 

@@ -21,8 +21,8 @@ from harken.report.viewed_attention import view_attention
 from harken.run import Run, load
 from harken.synthetic.recordings import write_wav
 from harken.synthetic.speech import SpeechConfig, write_speech
+from harken.tasks.chunks import Transcript, cut_at_silence, join_transcripts
 from harken.tasks.transcribe import fitting_utterances
-from harken.tasks.transcribe_predictor import Transcript, cut_at_silence, join_transcripts
 from untrained import batches, initial_run, stages_of, trained_once
 
 SMALL = (

@@ -58,6 +58,9 @@ class MultiHeadConfig:
     )  # width U of its queries and keys; default: J / k
     score: ScoreConfig = ScaledConfig()  # score of a query and a key
     bias: bool = False  # whether the projections have a bias
+    # whether the key projection also has it; Whisper has none, since it adds the same number to all
+    # scores of a query
+    key_bias: bool = True
     v_proj: bool = True  # project the values; otherwise every head averages the tokens themselves
     out_proj: bool = True  # project the concatenated heads; otherwise they are the output
     dropout: float = bounded(0.0, at_least=0.0, below=1.0)  # of attention weights, in training
@@ -132,6 +135,7 @@ class MultiHead(nn.Module):
                 key_width=key_width,
                 max_length=max_length,
                 bias=config.bias,
+                key_bias=config.key_bias,
                 cross=cross,
             )
         )

@@ -24,6 +24,7 @@ class ScoreSizes:
     key_width: int  # U
     max_length: int  # for scores with parameters per position
     bias: bool = False  # whether the query and key projections have a bias
+    key_bias: bool = True  # whether also the key projection has it
     cross: bool = False  # cross-attention, where queries and keys have no distance
 
 
@@ -108,7 +109,9 @@ class QueryKeyScore(Score):
         self.heads, self.kv_heads, self.key_width = sizes.heads, sizes.kv_heads, sizes.key_width
         self.q_proj = nn.Linear(sizes.width, sizes.heads * sizes.key_width, bias=sizes.bias)
         self.k_proj = nn.Linear(
-            sizes.memory_width, sizes.kv_heads * sizes.key_width, bias=sizes.bias
+            sizes.memory_width,
+            sizes.kv_heads * sizes.key_width,
+            bias=sizes.bias and sizes.key_bias,
         )
 
     def queries(self, inputs: Tokens) -> Queries:

@@ -5,6 +5,7 @@ so n tokens take n - 1 columns. A packed row holds several sequences: `documents
 `positions` starts at 0 in each, so that attention can be restricted to one sequence.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -72,12 +73,17 @@ def pad(sequences: Ragged, padding_value: int) -> tuple[Int[Tensor, "B T"], Bool
 
 
 def shift_targets(
-    texts: Ragged, start: int, end: int, padding_value: int
+    texts: Ragged, start: int | Sequence[int], end: int, padding_value: int
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
-    """Return decoder inputs, which begin with `start`, and targets, which end with `end`."""
+    """Return decoder inputs, which begin with `start`, and targets, which end with `end`.
+
+    If `start` has several tokens, the first targets are ignored: they are known.
+    """
     targets, present = pad(append(texts, end), padding_value)
-    inputs = torch.cat((torch.full_like(targets[:, :1], start), targets[:, :-1]), dim=1)
-    return inputs, targets.masked_fill(~present, IGNORE_INDEX)
+    first = torch.tensor([start] if isinstance(start, int) else start).expand(len(targets), -1)
+    inputs = torch.cat((first, targets[:, :-1]), dim=1)
+    ignored = torch.full_like(first[:, 1:], IGNORE_INDEX)
+    return inputs, torch.cat((ignored, targets.masked_fill(~present, IGNORE_INDEX)), dim=1)
 
 
 def next_token_batch(sequences: Ragged, first_targets: IntArray, padding_value: int) -> TokenBatch:

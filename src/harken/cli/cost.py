@@ -22,7 +22,7 @@ from harken.cost.workload import (
 )
 from harken.errors import UserError
 from harken.foreign import is_huggingface
-from harken.models.huggingface import read_folder
+from harken.models.huggingface import read_text_folder
 from harken.recipe import load_recipe
 from harken.training.distributed import set_threads
 from harken.training.loop import check_micro_batches, stage_configs
@@ -59,7 +59,7 @@ def _print_huggingface_cost(options: argparse.Namespace) -> None:
     if options.measure or options.sets or options.vocabulary:
         problem = "--measure, --set and --vocabulary need a recipe (got a folder)"
         raise UserError(f"{options.recipe}: {problem}", fix="leave them out, or give a recipe")
-    model = read_folder(options.recipe).model
+    model = read_text_folder(options.recipe)[1]
     rows, columns = options.batch or 1, []
     for length in options.length or [model.max_length]:
         if model.max_length is not None and length > model.max_length:

@@ -13,7 +13,7 @@ from harken.cost.depth import Depth
 from harken.cost.memory import AllocatedMemory
 from harken.cost.rules import WorkCounter, byte_size
 from harken.cost.trace import Call, FakeFloats, Observer, tensors_in
-from harken.models.huggingface import read_folder
+from harken.models.huggingface import read_text_folder
 
 aten = torch.ops.aten
 Model = TypeVar("Model", bound=nn.Module)
@@ -50,7 +50,7 @@ def cost(module: nn.Module | str | Path, *inputs: Any, **keywords: Any) -> Cost:
 
         harken.cost(nn.LSTM(64, 64, 2, batch_first=True), torch.randn(4, 20, 64)).flops
     """
-    model = read_folder(Path(module)).model if isinstance(module, str | Path) else module
+    model = read_text_folder(Path(module))[1] if isinstance(module, str | Path) else module
 
     def loss(traced: nn.Module) -> Tensor:
         outputs = traced(*inputs, **keywords)

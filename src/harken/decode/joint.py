@@ -29,6 +29,7 @@ from harken.decode.stepper import (
     Seq2SeqModel,
     Seq2SeqStepper,
     Stepper,
+    SuppressingStepper,
     TokenHypothesis,
     forced_log_probs,
 )
@@ -113,8 +114,14 @@ def search_speech(
     max_tokens: int,
     nbest: int = 1,
     sample_keys: Sequence[SampleKey] | None = None,
+    start: Sequence[int] = (),
+    suppressed: Sequence[Sequence[int]] = ((), ()),
 ) -> list[list[TokenHypothesis]]:
-    """Return up to `nbest` texts for each row of encoder states, the best first."""
+    """Return up to `nbest` texts for each row of encoder states, the best first.
+
+    `start` are the first inputs of the decoder (default: `end`). `suppressed` are tokens that it
+    never generates, and tokens that it does not generate first; CTC ignores both.
+    """
     mode = decoding_mode(model, search.mode)
     if mode == "ctc":
         if search.temperature is not None:
@@ -125,7 +132,9 @@ def search_speech(
             )
         beam = max(search.beam, nbest)
         return search_ctc(model.ctc_log_probs(memory), present, blank=blank, beam=beam, nbest=nbest)
-    stepper: Stepper[object] = Seq2SeqStepper(model, start=end)
+    stepper: Stepper[object] = Seq2SeqStepper(model, *(start or (end,)))
+    if any(suppressed):
+        stepper = SuppressingStepper(stepper, *suppressed)
     log_probs = None if mode == "attention" else model.ctc_log_probs(memory)
     if log_probs is not None:
         ctc_scorer = CTCPrefixScorer(log_probs, present, blank=blank, end=end)

@@ -136,17 +136,18 @@ class LMStepper:
 
 
 class Seq2SeqStepper(LMStepper):
-    """The `Stepper` of an encoder-decoder. The prompt is the source, `start` the first input."""
+    """The `Stepper` of an encoder-decoder. The prompt is the source, `start` the first inputs."""
 
-    def __init__(self, model: Seq2SeqModel, start: int) -> None:
+    def __init__(self, model: Seq2SeqModel, *start: int) -> None:
         self._model, self._start = model, start
 
     def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, Any]:
-        start = torch.full((len(tokens),), self._start, device=tokens.device)
         state = self._model.init_state(tokens, present)
-        return self.step(
-            start, state.without_padding() if isinstance(state, CausalState) else state
-        )
+        if isinstance(state, CausalState):
+            state = state.without_padding()
+        start = torch.tensor(self._start, device=tokens.device).expand(len(tokens), -1)
+        states, state = self._model.step(start, None, state)
+        return self._model.logits(states[:, -1]), state
 
     def reorder(
         self, state: Any, rows: Int[Tensor, "rows"], *, beam: int, same_prompts: bool
@@ -183,6 +184,35 @@ def extract_logits(output: object, tokens: Int[Tensor, "B T"]) -> Float[Tensor, 
             fix="pass a function from tokens to logits, such as lambda tokens: model(tokens)[0]",
         )
     return logits
+
+
+class SuppressingStepper:
+    """A `Stepper` that never generates the tokens `always`, and those of `first` not as the first.
+
+    The probabilities of the other tokens are normalized.
+    """
+
+    def __init__(self, stepper: Stepper[Any], always: Sequence[int], first: Sequence[int]) -> None:
+        self._stepper, self._always, self._first = stepper, always, [*always, *first]
+
+    def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, Any]:
+        logits, state = self._stepper.prefill(tokens, present)
+        return self._without(logits, self._first), state
+
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Logits, Any]:
+        logits, state = self._stepper.step(tokens, state)
+        return self._without(logits, self._always), state
+
+    def log_probs(self, logits: Logits) -> Logits:
+        return self._stepper.log_probs(logits)
+
+    def reorder(
+        self, state: Any, rows: Int[Tensor, "rows"], *, beam: int, same_prompts: bool
+    ) -> Any:
+        return self._stepper.reorder(state, rows, beam=beam, same_prompts=same_prompts)
+
+    def _without(self, logits: Logits, tokens: Sequence[int]) -> Logits:
+        return logits.index_fill(1, torch.tensor(tokens, device=logits.device), -torch.inf)
 
 
 class NonEmptyStepper:

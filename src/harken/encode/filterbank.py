@@ -8,11 +8,11 @@ band        log max(floor, sum_f M_{f,band} P_f), where the columns of M are tri
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ Normalization = Literal["none", "level", "mean", "mean_and_variance"]
 class FilterbankConfig:
     """Frames and mel bands. Use about 40 bands for recordings of 8000 samples per second."""
 
+    kind: Literal["kaldi"] = "kaldi"
     sample_rate: int = bounded(16000, at_least=1, at_most=768_000)  # samples per second
     mel_bins: int = bounded(80, at_least=1, at_most=1024)  # number of mel bands F
     window_ms: float = bounded(25.0, above=0.0, at_most=1000.0)  # length of a frame in milliseconds
@@ -90,6 +91,22 @@ class FilterbankConfig:
 
     def build(self) -> "Filterbank":
         return Filterbank(self)
+
+
+class FeaturesConfig(Protocol):
+    """What the configs of all features of sounds have."""
+
+    @property
+    def sample_rate(self) -> int: ...
+    @property
+    def mel_bins(self) -> int: ...
+    @property
+    def hop_ms(self) -> float: ...
+
+    def seconds_of(self, frame: float) -> float: ...
+
+    def build(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Return a function from padded signals and lengths to frames and their mask."""
 
 
 class BandBlock(NamedTuple):
@@ -183,7 +200,7 @@ class Filterbank:
 
 
 def frames_of(
-    signals: Iterable[Float[np.ndarray, "samples"]], config: FilterbankConfig
+    signals: Iterable[Float[np.ndarray, "samples"]], config: FeaturesConfig
 ) -> Iterator[Float[Tensor, "T F"]]:
     """Yield the frames of each signal; only a few signals are in memory at once."""
     filterbank, remaining = config.build(), iter(signals)

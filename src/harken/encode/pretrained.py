@@ -87,14 +87,7 @@ class PretrainedTokenizer:
         unknown = self._find(UNKNOWNS)
         masked = self._find(MASKS)
         masked = self._add(MASKS[0]) if masked is None and mask else masked
-        spare = range(self.tokenizer.get_vocab_size(), self.rows)
-        if len(spare) > MAX_ADDED:
-            raise UserError(
-                f"{short_path(self.path)}: the model has {len(spare):,} more embeddings than the "
-                f"tokenizer has tokens (expected at most {MAX_ADDED:,})",
-                fix="use the tokenizer that belongs to this model",
-            )
-        self.tokenizer.add_special_tokens([f"<unused {number}>" for number in spare])
+        self.name_spare_rows()
         special = SpecialIds(
             pad=self.token_ids.get("pad", end),
             unknown=end if unknown is None else unknown,
@@ -103,6 +96,17 @@ class PretrainedTokenizer:
         )
         start = around[0] if around else self.token_ids.get("bos", end)
         return Vocabulary(self.tokenizer, special, start)
+
+    def name_spare_rows(self) -> None:
+        """Add a special token for each embedding of the model that has none."""
+        spare = range(self.tokenizer.get_vocab_size(), self.rows)
+        if len(spare) > MAX_ADDED:
+            raise UserError(
+                f"{short_path(self.path)}: the model has {len(spare):,} more embeddings than the "
+                f"tokenizer has tokens (expected at most {MAX_ADDED:,})",
+                fix="use the tokenizer that belongs to this model",
+            )
+        self.tokenizer.add_special_tokens([f"<unused {number}>" for number in spare])
 
     def ids_around_text(self) -> list[int]:
         """Return the special tokens that the tokenizer adds, such as [CLS] and [SEP]."""

@@ -22,7 +22,8 @@ from harken.inputs import read_json, short_path
 PAD, UNKNOWN, MASK, END = range(4)
 SPECIAL = ("<pad>", "<unknown>", "<mask>", "<end>")
 CHUNK_TEXTS = 4096
-SPECIAL_IDS = "special_ids"  # key of tokenizer.json for a pretrained tokenizer
+# keys of tokenizer.json for a pretrained tokenizer
+SPECIAL_IDS, DECODER_TOKENS = "special_ids", "decoder_tokens"
 
 
 class SpecialIds(NamedTuple):
@@ -32,6 +33,14 @@ class SpecialIds(NamedTuple):
     unknown: int = UNKNOWN
     mask: int = MASK
     end: int = END
+
+
+class DecoderTokens(NamedTuple):
+    """The first inputs of a decoder, and the tokens that it does not generate."""
+
+    start: tuple[int, ...] = (END,)
+    suppressed: tuple[int, ...] = ()
+    suppressed_first: tuple[int, ...] = ()  # only not as the first token
 
 
 class VocabularySizes(NamedTuple):
@@ -48,12 +57,17 @@ class Vocabulary:
     """A fitted or pretrained tokenizer; `start` is the first token of a text, if it has one."""
 
     def __init__(
-        self, tokenizer: Tokenizer, special: SpecialIds | None = None, start: int | None = None
+        self,
+        tokenizer: Tokenizer,
+        special: SpecialIds | None = None,
+        start: int | None = None,
+        decoder: DecoderTokens | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         # "<mask>" in a text is encoded as text.
         self._tokenizer.encode_special_tokens = True
         self.special, self.start = special or SpecialIds(), start
+        self.decoder = decoder or DecoderTokens((self.special.end,))
         self._is_pretrained = special is not None
         # Fitted vocabularies add the space before a text themselves.
         self._prefix = " " if self._is_pretrained and not adds_space(tokenizer) else ""
@@ -115,7 +129,10 @@ class Vocabulary:
         if not self._is_pretrained:
             return text
         ids = {**self.special._asdict(), "start": self.start}
-        return json.dumps({**json.loads(text), SPECIAL_IDS: ids}, ensure_ascii=False, indent=1)
+        added: dict[str, Any] = {SPECIAL_IDS: ids}
+        if self.decoder != DecoderTokens((self.special.end,)):
+            added[DECODER_TOKENS] = self.decoder._asdict()
+        return json.dumps({**json.loads(text), **added}, ensure_ascii=False, indent=1)
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
@@ -131,7 +148,10 @@ class Vocabulary:
             content = read_json(path, "a tokenizer", max_bytes=MAX_BYTES)
             if SPECIAL_IDS in content:
                 *special, start = _special_ids(path, content[SPECIAL_IDS], len(ids))
-                return cls(tokenizer, SpecialIds(*special), start)
+                decoder = None
+                if DECODER_TOKENS in content:
+                    decoder = _decoder_tokens(path, content[DECODER_TOKENS], len(ids))
+                return cls(tokenizer, SpecialIds(*special), start, decoder)
             if [ids.get(token) for token in SPECIAL] != list(range(len(SPECIAL))):
                 raise UserError(f"{short_path(path)}: its first tokens are not {SPECIAL}", fix="")
         except UserError as error:
@@ -150,9 +170,22 @@ def adds_space(tokenizer: Tokenizer) -> bool:
     return bool(ids[:half] == ids[half:])
 
 
+def _are_ids(values: Sequence[Any], size: int) -> bool:
+    return all(type(number) is int and 0 <= number < size for number in values)
+
+
 def _special_ids(path: Path, stored: Any, size: int) -> list[int]:
     names = [*SpecialIds._fields, "start"]
     ids: list[Any] = [stored.get(name) for name in names] if isinstance(stored, dict) else []
-    if not ids or not all(type(number) is int and 0 <= number < size for number in ids):
+    if not ids or not _are_ids(ids, size):
         raise UserError(f"{short_path(path)}: {SPECIAL_IDS!r} are not ids of {names}", fix="")
     return ids
+
+
+def _decoder_tokens(path: Path, stored: Any, size: int) -> DecoderTokens:
+    names = DecoderTokens._fields
+    lists: list[Any] = [stored.get(name) for name in names] if isinstance(stored, dict) else []
+    is_read = bool(lists) and all(isinstance(ids, list) for ids in lists)
+    if not is_read or not all(_are_ids(ids, size) for ids in lists) or not lists[0]:
+        raise UserError(f"{short_path(path)}: {DECODER_TOKENS!r} are not lists of ids", fix="")
+    return DecoderTokens(*map(tuple, lists))

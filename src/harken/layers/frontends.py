@@ -1,6 +1,7 @@
 """Frontends: frames of speech or pixels of images -> tokens B T J.
 
-    speech        two 3x3 convolutions, strided over time and frequency, then a projection to J
+    conv2d        two 3x3 convolutions over time and frequency of speech, then a projection to J
+    conv1d        two convolutions of width 3 over time of speech, as in Whisper
     patch         a projection of each square patch
     convolution   convolutions of stride 2 from an image to a feature map M[x,y,K], then `features`
     features      a projection W M[x,y] + b of each position of a feature map M[x,y,K]
@@ -11,12 +12,12 @@ coordinates are (x, y), the column and row.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from harken.config import MAX_KERNEL, bounded
@@ -37,6 +38,8 @@ class TokenGrid:
 class Conv2dSubsamplingConfig:
     """Two strided convolutions over time and frequency."""
 
+    kind: Literal["conv2d"] = "conv2d"
+    min_frames: ClassVar[int] = 0  # a short sound is not extended
     channels: int = bounded(64, at_least=1)  # output channels of each convolution
     subsampling: Literal[2, 4] = 4  # frames per encoder position
 
@@ -66,6 +69,58 @@ class Conv2dSubsampling(nn.Module):
         tokens: Tensor = self.proj(rearrange(planes, "B channels T F -> B T (channels F)"))
         indices = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
         return TokenGrid(tokens=mask_padding(tokens, present), coordinates=indices, present=present)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conv1dSubsamplingConfig:
+    """Two convolutions over time, as in Whisper."""
+
+    kind: Literal["conv1d"] = "conv1d"
+    subsampling: Literal[2, 4] = 2  # frames per encoder position
+    # a shorter sound is extended with silence to this number of frames; Whisper: 3000, or 30 s
+    min_frames: int = bounded(0, at_least=0)
+
+    def build(self, features: int, width: int) -> "Conv1dSubsampling":
+        return Conv1dSubsampling(self, features, width)
+
+
+class Conv1dSubsampling(nn.Module):
+    """Frames of speech -> tokens. Padding is on the right and does not affect the other tokens."""
+
+    def __init__(self, config: Conv1dSubsamplingConfig, features: int, width: int) -> None:
+        super().__init__()
+        self.min_frames = config.min_frames
+        self.strides = config.subsampling // 2, 2
+        self.stride, self.offset = config.subsampling, 0
+        self.first = nn.Conv1d(features, width, 3, stride=self.strides[0], padding=1)
+        self.second = nn.Conv1d(width, width, 3, stride=self.strides[1], padding=1)
+
+    def forward(self, frames: Float[Tensor, "B T F"], present: Present | None = None) -> TokenGrid:
+        if present is None:
+            present = frames.new_ones(frames.shape[:2], dtype=torch.bool)
+        frames, present = extend_with_silence(frames, present, self.min_frames)
+        states = frames.transpose(1, 2)
+        for convolution, stride in zip((self.first, self.second), self.strides, strict=True):
+            present = present[:, ::stride]
+            states = F.gelu(convolution(states)).masked_fill(~present[:, None], 0.0)
+        indices = torch.arange(states.shape[2], device=states.device)[None, :, None]
+        return TokenGrid(tokens=states.transpose(1, 2), coordinates=indices, present=present)
+
+
+def extend_with_silence(
+    frames: Float[Tensor, "B T F"], present: Present, min_frames: int
+) -> tuple[Float[Tensor, "B extended F"], Bool[Tensor, "B extended"]]:
+    """Extend each sound to `min_frames` with its smallest value; other padding is set to 0."""
+    added = max(0, min_frames - frames.shape[1])
+    silence = frames.masked_fill(~present[..., None], torch.inf).amin(dim=(1, 2))[:, None]
+    is_frame = F.pad(present, (0, added))
+    indices = torch.arange(is_frame.shape[1], device=frames.device)
+    extended = is_frame | (indices < min_frames)
+    padding = torch.where(extended, silence, 0.0)[..., None]
+    return torch.where(is_frame[..., None], F.pad(frames, (0, 0, 0, added)), padding), extended
+
+
+SpeechFrontendConfig = Conv2dSubsamplingConfig | Conv1dSubsamplingConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

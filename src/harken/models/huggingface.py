@@ -1,6 +1,6 @@
 """Load a Hugging Face folder into Harken's modules, with equal outputs.
 
-    config.json                      -> GPTConfig or TextEncoderConfig, for four model types
+    config.json                      -> GPTConfig, TextEncoderConfig or RecognizerConfig
     model.safetensors, or its shards -> renamed, split and transposed weights
 
 Loading is strict. An unknown setting could change the outputs, so it is rejected unless it is null,
@@ -20,8 +20,9 @@ from typing import NamedTuple
 import torch
 
 from harken.errors import UserError
-from harken.models.encoders import TextEncoder, TextEncoderConfig
-from harken.models.gpt import GPT, GPTConfig
+from harken.models.decoders import TransformerDecoder
+from harken.models.encoders import TextEncoder
+from harken.models.gpt import GPT
 from harken.models.huggingface_files import (
     CONFIG,
     MAX_CONFIG_BYTES,
@@ -31,8 +32,15 @@ from harken.models.huggingface_files import (
     read_json_object,
     stored_tensors,
 )
-from harken.models.huggingface_types import ARCHITECTURES, WeightSource
+from harken.models.huggingface_types import (
+    ARCHITECTURES,
+    PretrainedConfig,
+    WeightSource,
+    tied_head,
+)
+from harken.models.recognizer import SpeechRecognizer
 
+PretrainedModel = GPT | TextEncoder | SpeechRecognizer
 FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 
 
@@ -40,9 +48,9 @@ FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 class LoadedModel:
     """A model with its weights, and what was loaded."""
 
-    model: GPT | TextEncoder
+    model: PretrainedModel
     model_type: str
-    config: GPTConfig | TextEncoderConfig
+    config: PretrainedConfig
     vocabulary: int
     used: tuple[str, ...]  # tensors of the file that were loaded
     unused: tuple[str, ...]  # tensors of the file that were ignored
@@ -52,7 +60,7 @@ class FolderConfig(NamedTuple):
     """The architecture that a config.json describes."""
 
     model_type: str
-    config: GPTConfig | TextEncoderConfig
+    config: PretrainedConfig
     vocabulary: int
     token_ids: Mapping[str, int]  # such as "eos": 50256, of the special tokens that it names
 
@@ -83,6 +91,19 @@ def _size_errors(path: Path) -> Iterator[None]:
         raise UserError(
             f"{path}: a model of these sizes cannot be built ({error})", fix=RESTORE
         ) from None
+
+
+def read_text_folder(folder: Path) -> tuple[LoadedModel, GPT | TextEncoder]:
+    """Load a model of texts; raise `UserError` for a speech recognizer."""
+    contents = read_folder(folder)
+    if isinstance(contents.model, SpeechRecognizer):
+        raise UserError(
+            f"{folder / CONFIG}: a model of {contents.model_type!r} reads sounds (expected a model "
+            "of texts)",
+            fix='train a recipe with task = "transcribe" and model.start_from, also with 0 steps, '
+            "and give its run folder",
+        )
+    return contents, contents.model
 
 
 def read_folder(folder: Path, *, dtype: torch.dtype = torch.float32) -> LoadedModel:
@@ -149,12 +170,12 @@ def _check_stored(source: WeightSource, stored: Mapping[str, StoredTensor], fold
 
 
 def _build_model(
-    config: GPTConfig | TextEncoderConfig,
+    config: PretrainedConfig,
     vocabulary: int,
     sources: Mapping[str, WeightSource],
     stored: Mapping[str, StoredTensor],
     dtype: torch.dtype,
-) -> GPT | TextEncoder:
+) -> PretrainedModel:
     """Build the model on the meta device, then assign the weights."""
     with torch.device("meta"):
         model = config.build(vocabulary, seed=0)
@@ -164,16 +185,20 @@ def _build_model(
         .clone(memory_format=torch.contiguous_format)
         for name, source in sources.items()
     }
-    if not isinstance(model, GPT) or "lm_head.weight" in weights:
+    tied = tied_head(config)
+    if tied is None:
         model.load_state_dict(weights, assign=True)
         return model
-    embedding, head = weights["embedding.weight"], stored.get("lm_head.weight")
+    writer = model.decoder if isinstance(model, SpeechRecognizer) else model
+    assert isinstance(writer, GPT | TransformerDecoder)
+    embedding = weights[tied.replace("lm_head", "embedding")]
+    head = stored.get("proj_out.weight" if writer is not model else "lm_head.weight")
     if head is not None and not torch.equal(head.read().to(dtype), embedding):
         raise UserError(
             f"{head.path}: {head.name!r} differs from the token embeddings, but {CONFIG} sets "
             "tie_word_embeddings",
             fix="set tie_word_embeddings to false if the model has separate embeddings",
         )
-    model.load_state_dict(weights | {"lm_head.weight": embedding}, assign=True)
-    model.lm_head.weight = model.embedding.weight
+    model.load_state_dict(weights | {tied: embedding}, assign=True)
+    writer.lm_head.weight = writer.embedding.weight
     return model

@@ -35,6 +35,12 @@ VALIDATORS: dict[str, Callable[[Any], bool]] = {
     ),
     "a number above 0": lambda value: type(value) in (int, float) and 0 < value < math.inf,
 }
+ACTIVATIONS: dict[str, Any] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
 T = TypeVar("T")
 
 # Settings that do not change the outputs: metadata, training, generation, task heads (not loaded).
@@ -98,6 +104,10 @@ class Settings:
         self.read_keys.add(key)
         if self.values.get(key) not in (None, value):
             raise self.unsupported(key, json.dumps(value))
+
+    def ignore(self, *keys: str) -> None:
+        """Accept settings of any value, since they do not change the outputs."""
+        self.read_keys.update(keys)
 
     def token_ids(self, vocabulary: int) -> dict[str, int]:
         """Return the ids of the special tokens that the config names; of a list, the first."""

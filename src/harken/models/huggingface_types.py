@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,16 +14,14 @@ from harken.layers.norm import NormConfig
 from harken.models.encoders import TextEncoderConfig
 from harken.models.gpt import GPTConfig
 from harken.models.huggingface_files import (
+    ACTIVATIONS,
     Settings,
     rotary_config,
 )
+from harken.models.huggingface_whisper import WHISPER_NAMES, read_whisper_config
+from harken.models.recognizer import PretrainedRecognizerConfig
 
-ACTIVATIONS: dict[str, Any] = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-}
+PretrainedConfig = GPTConfig | TextEncoderConfig | PretrainedRecognizerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ def _pair_halves(heads: Tensor, rotated: int) -> Tensor:
 class Architecture:
     """A model type of Hugging Face. In `names`, # stands for the layer index."""
 
-    read_config: Callable[[Settings], GPTConfig | TextEncoderConfig]
+    read_config: Callable[[Settings], PretrainedConfig]
     # Harken's module -> module in the file; three with the same value are fused
     names: Mapping[str, str]
     prefix: str  # optional prefix of the names in the file
@@ -72,17 +69,18 @@ class Architecture:
     fused_by_head: bool = False  # whether fused projections are fused separately for each head
 
     def sources(
-        self, config: GPTConfig | TextEncoderConfig, vocabulary: int
+        self, config: PretrainedConfig, vocabulary: int
     ) -> Iterator[tuple[str, WeightSource]]:
         """Yield each weight's name and source; lazily, since `layers` may be wrong and huge."""
         with torch.device("meta"):
-            template = replace(config, layers=1).build(vocabulary, seed=0).state_dict()
-        if isinstance(config, GPTConfig) and config.tie_embeddings:
-            del template["lm_head.weight"]
-        for layer in range(config.layers):
+            template = one_layer(config).build(vocabulary, seed=0).state_dict()
+        if (head := tied_head(config)) is not None:
+            del template[head]
+        for layer in range(max(layers_of(config).values())):
             for name, weight in template.items():
                 module, _, parameter = name.replace("blocks.0.", "blocks.#.").rpartition(".")
-                if layer > 0 and "#" not in module:
+                stack = module.partition("stack.")[0] if "#" in module else None
+                if layer >= (1 if stack is None else layers_of(config)[stack]):
                     continue
                 file_module = self.names[module.removeprefix("backbone.")]
                 fused = [key for key, value in self.names.items() if value == file_module]
@@ -91,7 +89,10 @@ class Architecture:
                 # change when transposed.
                 transposed = self.conv1d and "#" in module
                 shape = tuple(weight.shape)[::-1] if transposed else tuple(weight.shape)
-                heads = config.attention.heads if self.fused_by_head else None
+                heads = None
+                if self.fused_by_head:
+                    assert isinstance(config, GPTConfig)
+                    heads = config.attention.heads
                 if fused_index is not None and heads is None:
                     shape = (*shape[:-1], 3 * shape[-1])
                 elif fused_index is not None:
@@ -104,8 +105,37 @@ class Architecture:
                 yield weight_name, source
 
 
-def rotated_width(config: GPTConfig | TextEncoderConfig) -> int | None:
+def layers_of(config: PretrainedConfig) -> dict[str, int]:
+    """Return the number of layers of each stack, by the prefix of its name."""
+    if isinstance(config, PretrainedRecognizerConfig):
+        encoder, decoder = config.stacks
+        return {"encoder.": encoder.layers, "decoder.": decoder.layers}
+    return {"backbone." if isinstance(config, TextEncoderConfig) else "": config.layers}
+
+
+def one_layer(config: PretrainedConfig) -> PretrainedConfig:
+    """Return the config of the same model with one layer in each stack."""
+    if not isinstance(config, PretrainedRecognizerConfig):
+        return replace(config, layers=1)
+    encoder, decoder = config.stacks
+    recognizer = replace(
+        config.recognizer, encoder=replace(encoder, layers=1), decoder=replace(decoder, layers=1)
+    )
+    return replace(config, recognizer=recognizer)
+
+
+def tied_head(config: PretrainedConfig) -> str | None:
+    """Return the name of the output weights if they are the token embeddings."""
+    if isinstance(config, PretrainedRecognizerConfig):
+        return "decoder.lm_head.weight"
+    is_tied = isinstance(config, GPTConfig) and config.tie_embeddings
+    return "lm_head.weight" if is_tied else None
+
+
+def rotated_width(config: PretrainedConfig) -> int | None:
     """Return the number of features of each head that are rotated; None if it is all or none."""
+    if isinstance(config, PretrainedRecognizerConfig):
+        return None
     fraction: float = getattr(config.position, "fraction", 1.0)
     _, key_width = config.attention.head_widths(config.width)
     return None if fraction == 1.0 else 2 * (int(fraction * key_width) // 2)
@@ -282,5 +312,11 @@ ARCHITECTURES = {
         },
         prefix="model.",
         ignored=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq|lm_head\.weight",
+    ),
+    "whisper": Architecture(
+        read_config=read_whisper_config,
+        names=WHISPER_NAMES,
+        prefix="model.",
+        ignored=r"proj_out\.weight",
     ),
 }

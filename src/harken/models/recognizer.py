@@ -16,10 +16,20 @@ from torch import Tensor, nn
 from harken.config import bounded
 from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.dropout import Dropout
-from harken.layers.frontends import Conv2dSubsamplingConfig
+from harken.layers.frontends import Conv2dSubsamplingConfig, SpeechFrontendConfig
 from harken.models.ctc import CTC
-from harken.models.decoders import AttentionRNNDecoderConfig, LocationConfig
-from harken.models.encoders import AttentionEncoder, EncoderConfig, build_encoder, check_encoder
+from harken.models.decoders import (
+    AttentionRNNDecoderConfig,
+    LocationConfig,
+    TransformerDecoderConfig,
+)
+from harken.models.encoders import (
+    AttentionEncoder,
+    EncoderConfig,
+    TransformerEncoderConfig,
+    build_encoder,
+    check_encoder,
+)
 from harken.models.initialize import initialize
 from harken.models.inputs import Present, TokenIds, check_length, check_rows, check_shape
 from harken.models.seq2seq import DecoderConfig, EncoderOutput, Seq2Seq, check_memory
@@ -34,7 +44,7 @@ class RecognizerConfig(StartConfig):
 
     kind: Literal["recognizer"] = "recognizer"
     width: int = bounded(144, at_least=1)  # width of the frontend's outputs
-    frontend: Conv2dSubsamplingConfig = Conv2dSubsamplingConfig()  # frames to encoder inputs
+    frontend: SpeechFrontendConfig = Conv2dSubsamplingConfig()  # frames to encoder inputs
     encoder: EncoderConfig = ConformerEncoderConfig()  # encoder over the frontend's outputs
     ctc: bool = True  # whether the model has a CTC head
     decoder: DecoderConfig | None = None  # the attention decoder, if any
@@ -52,6 +62,13 @@ class RecognizerConfig(StartConfig):
             raise ValueError("attention_window_ms needs an RNN decoder; set decoder.kind = 'rnn'")
         if self.decoder is not None:
             check_memory(self.decoder, getattr(self.encoder, "max_length", None))
+        limit = getattr(self.encoder, "max_length", None)
+        frontend = self.frontend
+        if limit is not None and frontend.min_frames > limit * frontend.subsampling:
+            raise ValueError(
+                f"frontend.min_frames: expected at most {limit * frontend.subsampling}, the number "
+                f"of frames that the encoder can read, got {frontend.min_frames}"
+            )
 
     def build(self, vocabulary: int, features: int, hop_ms: float, seed: int) -> "SpeechRecognizer":
         """Build the model for frames with `features` numbers, one frame every `hop_ms`."""
@@ -65,6 +82,26 @@ class RecognizerConfig(StartConfig):
         window = max(1, round(window_ms / (2 * hop_ms * self.frontend.subsampling)))
         location = replace(decoder.location or LocationConfig(), window=window)
         return replace(decoder, location=location)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PretrainedRecognizerConfig:
+    """A recognizer and its number of features, as a Hugging Face folder describes them."""
+
+    recognizer: RecognizerConfig
+    features: int
+    hop_ms: float = 10.0
+
+    @property
+    def stacks(self) -> tuple[TransformerEncoderConfig, TransformerDecoderConfig]:
+        """The configs of encoder and decoder."""
+        encoder, decoder = self.recognizer.encoder, self.recognizer.decoder
+        assert isinstance(encoder, TransformerEncoderConfig)
+        assert isinstance(decoder, TransformerDecoderConfig)
+        return encoder, decoder
+
+    def build(self, vocabulary: int, seed: int) -> "SpeechRecognizer":
+        return self.recognizer.build(vocabulary, self.features, self.hop_ms, seed)
 
 
 class RecognizerOutput(NamedTuple):

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -129,12 +128,6 @@ class ClassifyTask(Task[ClassifyRecipe, LabeledExample, LabelVocabulary, Classif
     vocabulary_type = LabelVocabulary
     predictor_type = LabelPredictor
     layout = LAYOUT
-    pretrained_keys = MappingProxyType(
-        {
-            "encode": {"kind": "tokens", "tokenizer": {"kind": "pretrained"}},
-            "training": {"labels": {"unk_dropout": 0.0}},
-        }
-    )
 
     def inputs(self, recipe: ClassifyRecipe) -> InputForm:
         return FORMS[recipe.data.input]
@@ -167,6 +160,12 @@ class ClassifyTask(Task[ClassifyRecipe, LabeledExample, LabelVocabulary, Classif
         tokenizer: PretrainedTokenizer,
     ) -> LabelVocabulary:
         return fit_labels(recipe, train, tokenizer.vocabulary(mask=False))
+
+    def pretrained_keys(self, model: object) -> Mapping[str, object]:
+        return {
+            "encode": {"kind": "tokens", "tokenizer": {"kind": "pretrained"}},
+            "training": {"labels": {"unk_dropout": 0.0}},
+        }
 
     def start_keys(self, model: object) -> Mapping[str, object] | None:
         if isinstance(model, TextEncoderConfig):

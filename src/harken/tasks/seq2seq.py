@@ -71,9 +71,11 @@ def cross_entropy_loss(smoothing: float) -> Callable[[nn.Module, Seq2SeqBatch], 
     return loss
 
 
-def decoder_inputs(outputs: Sequence[int], device: torch.device) -> Int[Tensor, "1 T"]:
-    """Return <end> and all `outputs` but the last, the decoder inputs of teacher forcing."""
-    return torch.tensor([[END, *outputs[:-1]]], device=device)
+def decoder_inputs(
+    outputs: Sequence[int], device: torch.device, start: int = END
+) -> Int[Tensor, "1 T"]:
+    """Return `start` and all `outputs` but the last, the decoder inputs of teacher forcing."""
+    return torch.tensor([[start, *outputs[:-1]]], device=device)
 
 
 def output_views(
@@ -84,12 +86,13 @@ def output_views(
     *,
     sound: AudioView | None = None,
     picture: ImageView | None = None,
+    start: int = END,
 ) -> list[AttentionView]:
     """Return the views of cross-attention and of self-attention in encoder and decoder.
 
     A query of the decoder is labeled with the token that it predicts, a key with its input token.
     """
-    queries, inputs = token_texts(outputs), token_texts([END, *outputs[:-1]])
+    queries, inputs = token_texts(outputs), token_texts([start, *outputs[:-1]])
     cross = f"Cross-attention: target tokens to {keys_name}"
     decoder = "Decoder self-attention: target tokens"
     return [

@@ -7,7 +7,7 @@ import numpy as np
 
 from harken.augment.waveform import change_speed
 from harken.batch.shards import FrameShards, write_frames
-from harken.encode.filterbank import FilterbankConfig, frames_of
+from harken.encode.filterbank import FeaturesConfig, frames_of
 from harken.files import replacing
 from harken.formats.arrays import ImageArray, read_image_array
 from harken.formats.image_source import ImageBatch, ImageFiles
@@ -17,7 +17,7 @@ from harken.inputs import exists
 
 def stored_frames(
     signals: Callable[[], Iterable[Signal]],
-    filterbank: FilterbankConfig,
+    filterbank: FeaturesConfig,
     speeds: Sequence[float],
     folder: Path,
 ) -> FrameShards:

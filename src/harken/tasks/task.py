@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import torch
@@ -213,10 +212,6 @@ class Task(ABC, Generic[R, E, V, M]):
     vocabulary_type: type[V]
     predictor_type: type[Predictor[R, E, V, M]]
     layout: Layout[R, E]
-    # keys of a recipe that starts from a Hugging Face folder, in addition to [model]
-    pretrained_keys: ClassVar[Mapping[str, object]] = MappingProxyType(
-        {"encode": {"kind": "pretrained"}}
-    )
 
     def inputs(self, recipe: R) -> InputForm:
         """Return what the inputs of `predict` are."""
@@ -251,6 +246,10 @@ class Task(ABC, Generic[R, E, V, M]):
     def fit_pretrained(self, recipe: R, train: Sequence[E], tokenizer: PretrainedTokenizer) -> V:
         """Return the vocabulary of a model that starts from a Hugging Face folder."""
         raise NotImplementedError
+
+    def pretrained_keys(self, model: object) -> Mapping[str, object]:
+        """Return the keys of a recipe that starts from a Hugging Face folder, but for [model]."""
+        return {"encode": {"kind": "pretrained"}}
 
     def start_keys(self, model: object) -> Mapping[str, object] | None:
         """Return the keys of [model] for a model that starts from one with this config.

@@ -24,14 +24,17 @@ from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.padding import IGNORE_INDEX, Seq2SeqBatch, shift_targets
 from harken.batch.ragged import IntArray, ragged
 from harken.decode.joint import SpeechSearchConfig
-from harken.encode.vocabulary import END, PAD, Vocabulary, VocabularySizes
+from harken.encode.pretrained import PretrainedTokenizer
+from harken.encode.vocabulary import END, Vocabulary, VocabularySizes
+from harken.encode.whisper_filterbank import WhisperFilterbankConfig
+from harken.encode.whisper_tokenizer import WhisperTokenizerConfig, whisper_vocabulary
 from harken.errors import UserError
 from harken.formats.examples import Utterance
 from harken.formats.manifest import read_utterances
 from harken.formats.sound import UtteranceSignals, segment_name, sound_rate, sound_seconds
 from harken.layers.losses import cross_entropy_
 from harken.models.ctc import ctc_loss
-from harken.models.recognizer import BLANK, SpeechRecognizer
+from harken.models.recognizer import BLANK, PretrainedRecognizerConfig, SpeechRecognizer
 from harken.tasks.dummy_batches import DummySizes, random_seq2seq_batch
 from harken.tasks.stored_inputs import stored_frames
 from harken.tasks.task import InputForm, Layout, Splits, Task, file_calls, warn_unfit
@@ -111,9 +114,12 @@ def utterance_key(utterance: Utterance) -> str:
 
 
 def fitting_utterances(
-    recipe: TranscribeRecipe, lengths: IntArray, texts: Sequence[IntArray]
+    recipe: TranscribeRecipe, lengths: IntArray, texts: Sequence[IntArray], start: int = 1
 ) -> IntArray:
-    """Return the indices of utterances that are neither too long nor too short for the model."""
+    """Return the indices of utterances that are neither too long nor too short for the model.
+
+    The decoder has `start` inputs before the text.
+    """
     model, limit = recipe.model, getattr(recipe.model.encoder, "max_length", None)
     states = -(-lengths // model.frontend.subsampling)
     fits = (lengths > 0) & (states <= (limit or np.inf))
@@ -121,7 +127,7 @@ def fitting_utterances(
     if model.ctc:  # which needs a blank between equal tokens
         fits &= tokens + [int((text[1:] == text[:-1]).sum()) for text in texts] <= states
     if model.decoder is not None:
-        fits &= tokens < model.decoder.max_length
+        fits &= tokens + start <= model.decoder.max_length
     if not fits.any():
         raise UserError(
             f"none of {len(texts)} training utterances fits the model",
@@ -165,6 +171,28 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
     def fit(self, recipe: TranscribeRecipe, train: Sequence[Utterance]) -> Vocabulary:
         return recipe.encode.tokenizer.fit(utterance.text for utterance in train)
 
+    def fit_pretrained(
+        self,
+        recipe: TranscribeRecipe,
+        train: Sequence[Utterance],
+        tokenizer: PretrainedTokenizer,
+    ) -> Vocabulary:
+        config = recipe.encode.tokenizer
+        assert isinstance(config, WhisperTokenizerConfig), "`pretrained_keys` determines it"
+        texts = [utterance.text for utterance in train]
+        return whisper_vocabulary(tokenizer, config.language, texts)
+
+    def pretrained_keys(self, model: object) -> Mapping[str, object]:
+        features = model.features if isinstance(model, PretrainedRecognizerConfig) else 0
+        filterbank = {"kind": WhisperFilterbankConfig().kind, "mel_bins": features}
+        tokenizer = {"kind": WhisperTokenizerConfig().kind}
+        return {"encode": {"filterbank": filterbank, "tokenizer": tokenizer}}
+
+    def start_keys(self, model: object) -> Mapping[str, object] | None:
+        if isinstance(model, PretrainedRecognizerConfig):
+            return super().start_keys(model.recognizer)
+        return super().start_keys(model)
+
     def build(self, recipe: TranscribeRecipe, sizes: VocabularySizes) -> SpeechRecognizer:
         filterbank, entries = recipe.encode.filterbank, sizes.entries
         return recipe.model.build(entries, filterbank.mel_bins, filterbank.hop_ms, recipe.seed)
@@ -186,8 +214,10 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
         )
         texts = vocabulary.encode([utterance.text for utterance in splits["train"]])
         lengths = shards.lengths.reshape(len(config.speeds), len(texts)).max(axis=0)
-        fitting = fitting_utterances(recipe, lengths, texts)
-        sampler = BucketSampler(lengths[fitting], config.batch_frames, recipe.seed)
+        special, start = vocabulary.special, vocabulary.decoder.start
+        fitting = fitting_utterances(recipe, lengths, texts, len(start))
+        sizes = np.maximum(lengths[fitting], recipe.model.frontend.min_frames)
+        sampler = BucketSampler(sizes, config.batch_frames, recipe.seed)
 
         def batch(step: int) -> list[Seq2SeqBatch]:
             generator = rng(recipe.seed, step)
@@ -197,7 +227,7 @@ class TranscribeTask(Task[TranscribeRecipe, Utterance, Vocabulary, SpeechRecogni
             frames = equalize(frames, present, config.random_equalizer, generator)
             frames = spec_augment(frames, present, config.spec_augment, generator)
             tokens = ragged([texts[index] for index in chosen])
-            targets = shift_targets(tokens, start=END, end=END, padding_value=PAD)
+            targets = shift_targets(tokens, start, special.end, special.pad)
             return [Seq2SeqBatch(frames, present, *targets)]
 
         dev = splits["dev"][:DEV_UTTERANCES]

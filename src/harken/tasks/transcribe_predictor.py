@@ -7,10 +7,9 @@ its chunks are joined.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -24,10 +23,11 @@ from harken.decode.alignment import align, find_peaks, spans_around, word_spans
 from harken.decode.ctc import Span
 from harken.decode.joint import SpeechSearchConfig, decoding_mode, search_speech
 from harken.decode.sampling import SampleKey
-from harken.decode.stepper import TokenHypothesis, concatenate
-from harken.encode.filterbank import FilterbankConfig, frames_of
+from harken.encode.filterbank import FeaturesConfig, FilterbankConfig, frames_of
 from harken.encode.subwords import CharactersConfig, TokenizerConfig
-from harken.encode.vocabulary import END, Vocabulary
+from harken.encode.vocabulary import Vocabulary
+from harken.encode.whisper_filterbank import WhisperFilterbankConfig
+from harken.encode.whisper_tokenizer import WhisperTokenizerConfig
 from harken.formats.examples import SpokenWord, Utterance
 from harken.formats.sound import MAX_SECONDS, Signal, UtteranceSignals, load_signal, segment_name
 from harken.inspection.record import has_multihead
@@ -53,6 +53,7 @@ from harken.tasks.attention_view import (
     output_title,
     self_attention_view,
 )
+from harken.tasks.chunks import Chunk, Frames, Transcript, cut_at_silence, join_transcripts
 from harken.tasks.prediction import Evaluation, Prediction, Table, beam_prediction, truncation_of
 from harken.tasks.seq2seq import decoder_inputs, output_views
 from harken.tasks.task import Indices, Keys, Predictor, SplitPaths, sample_keys
@@ -64,10 +65,7 @@ from harken.training.tracking import Tracker
 
 BATCH_SIZE = 16  # sounds
 MAX_TOKENS = 1000  # for a model without a decoder
-QUIET_FRAMES = 10  # a sound is cut in the middle of the quietest window of this length
 MAX_CONFUSIONS = 20  # rows of the table
-
-Frames = Float[Tensor, "S F"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,9 +80,12 @@ class TranscribeData(SplitPaths):
 class TranscribeEncoding:
     """Audio to frames, text to tokens."""
 
-    # log-mel filterbank
-    filterbank: FilterbankConfig = FilterbankConfig(normalize="mean_and_variance")
-    tokenizer: TokenizerConfig = field(default_factory=CharactersConfig)  # of transcripts
+    # log-mel filterbank; a Whisper folder in `model.start_from` determines its own
+    filterbank: FilterbankConfig | WhisperFilterbankConfig = FilterbankConfig(
+        normalize="mean_and_variance"
+    )
+    # of transcripts
+    tokenizer: TokenizerConfig | WhisperTokenizerConfig = field(default_factory=CharactersConfig)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,29 +131,11 @@ class TranscribeRecipe:
     search: SpeechSearchConfig = SpeechSearchConfig()  # beam search or sampling
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Transcript:
-    """The hypotheses for a sound, the best first, and word times if they were requested."""
-
-    beam: Sequence[TokenHypothesis]
-    words: Sequence[SpokenWord] = ()  # of the best hypothesis
-    # For each token, its word index and the time of its largest attention weight, in seconds.
-    attended: Sequence[tuple[int, float]] = ()
-
-
-class Chunk(NamedTuple):
-    """Consecutive frames of a sound."""
-
-    frames: Frames
-    first: int  # index of the first frame
-    key: SampleKey = ()  # seeds the sampling
-
-
 class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechRecognizer]):
     """A trained speech recognizer."""
 
     @property
-    def filterbank(self) -> FilterbankConfig:
+    def filterbank(self) -> FeaturesConfig:
         return self.recipe.encode.filterbank
 
     def predict(
@@ -216,7 +199,8 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         total, frames = len(frames), frames[: self.model.max_frames]
         (transcript,) = self.transcribe([frames], [(0,)], times=True)
         tokens = transcript.beam[0].tokens
-        outputs = tokens or [END]
+        start, *known = self.vocabulary.decoder.start
+        outputs = [*known, *(tokens or [self.vocabulary.special.end])]
         with torch.inference_mode():
             count = self._encode([frames]).memory.shape[1]
         times = [f"{self._seconds(state + 0.5):.2f} s" for state in range(count)]
@@ -233,7 +217,9 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         return AttentionExample(
             title=f"{Path(text).name}: {output_title(self.vocabulary.decode([tokens])[0])}",
             run=lambda: self._teacher_force(frames, outputs),
-            views=output_views(outputs, self.vocabulary.token_texts, encoder, "sound", sound=view),
+            views=output_views(
+                outputs, self.vocabulary.token_texts, encoder, "sound", sound=view, start=start
+            ),
             truncation=truncation_of(len(frames), total, "first", "frames"),
         )
 
@@ -259,23 +245,34 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
     ) -> list[Transcript]:
         model, search = self.model.eval(), self.recipe.search
         encoded = self._encode([chunk.frames for chunk in chunks])
-        limits = [limit for limit in (model.max_target, search.max_tokens) if limit]
+        (start, *known), *suppressed = self.vocabulary.decoder
+        end, limits = self.vocabulary.special.end, [search.max_tokens or MAX_TOKENS]
+        if model.max_target is not None:
+            limits.append(model.max_target - len(known))
         beams = search_speech(
             model,
             *encoded,
             search=search,
             blank=BLANK,
-            end=END,
-            max_tokens=min(limits, default=MAX_TOKENS),
+            end=end,
+            max_tokens=min(limits),
             nbest=nbest,
+            start=[start, *known],
+            suppressed=suppressed,
             sample_keys=[chunk.key for chunk in chunks],
         )
         if not times:
             return [Transcript(beam=beam) for beam in beams]
         best, weights = [beam[0].tokens for beam in beams], None
         if "attention" in model.modes:
-            weights = forced_cross_attention(model, *encoded, best, END)
-        spans = self._spans(encoded, best, weights)
+            forced = [[*known, *tokens] for tokens in best]
+            weights = [
+                heads[:, len(known) :]
+                for heads in forced_cross_attention(model, *encoded, forced, start)
+            ]
+        # Of the states of the sound, without the silence that the frontend adds.
+        counts = [-(-max(len(chunk.frames), 1) // model.frontend.stride) for chunk in chunks]
+        spans = self._spans(encoded, counts, best, weights)
         return [
             Transcript(
                 beam=beams[row],
@@ -300,13 +297,15 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         """Encode a sound and, if there is a decoder, run it on the output (teacher forcing)."""
         encoded = self._encode([frames])
         if "attention" in self.model.modes:
-            tokens = decoder_inputs(outputs, encoded.memory.device)
+            start = self.vocabulary.decoder.start[0]
+            tokens = decoder_inputs(outputs, encoded.memory.device, start)
             present = torch.ones_like(tokens, dtype=torch.bool)
             self.model.step(tokens, present, self.model.init_state(*encoded))
 
     def _spans(
         self,
         encoded: EncoderOutput,
+        counts: Sequence[int],
         tokens: Sequence[Sequence[int]],
         weights: Sequence[Float[Tensor, "k T S"]] | None,
     ) -> list[list[Span]]:
@@ -317,8 +316,8 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             spans = [[] if path is None else path.spans for path in paths]
             centers = [[(span.start + span.end - 1) / 2 for span in row] for row in spans]
         else:
-            centers = [find_peaks(heads.mean(dim=0)).tolist() for heads in weights]
-        counts = encoded.present.sum(dim=1).tolist()
+            pairs = zip(weights, counts, strict=True)
+            centers = [find_peaks(heads.mean(dim=0)[:, :count]).tolist() for heads, count in pairs]
         return list(map(spans_around, centers, counts))
 
     def _peak_times(
@@ -348,31 +347,6 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         frontend = self.model.frontend
         frame = first + frontend.offset + frontend.stride * (state - 0.5)
         return max(0.0, self.filterbank.seconds_of(frame))
-
-
-def cut_at_silence(frames: Frames, max_length: int | None, key: SampleKey = ()) -> list[Chunk]:
-    """Cut a long sound at quiet frames into chunks of at most `max_length` frames."""
-    chunks: list[Chunk] = []
-    first = 0
-    while max_length is not None and len(frames) - first > max_length:
-        middle = first + max_length // 2
-        loudness = frames[middle : first + max_length].mean(dim=1)
-        window = min(QUIET_FRAMES, len(loudness))
-        end = middle + int(loudness.unfold(0, window, 1).mean(dim=1).argmin()) + (window + 1) // 2
-        chunks.append(Chunk(frames[first:end], first, (*key, len(chunks))))
-        first = end
-    return [*chunks, Chunk(frames[first:], first, (*key, len(chunks)))]
-
-
-def join_transcripts(chunks: Sequence[Transcript]) -> Transcript:
-    """Join the transcripts of consecutive chunks; hypotheses of equal rank are concatenated."""
-    if len(chunks) == 1:
-        return chunks[0]
-    return Transcript(
-        beam=reduce(concatenate, (chunk.beam for chunk in chunks)),
-        words=[word for chunk in chunks for word in chunk.words],
-        attended=[],  # cannot be joined: word indices start at 0 in each chunk
-    )
 
 
 def speech_tables(speakers: Sequence[str], sentences: Sequence[Sequence[EditOp]]) -> list[Table]:
