@@ -1,0 +1,72 @@
+"""The model card of an export, in Markdown."""
+
+from pathlib import Path
+
+from harken.errors import Failure
+from harken.export.parity import Parity
+from harken.measure.interval import Estimate, format_interval, format_value
+from harken.run import Run
+from harken.run_folder import read_metrics
+from harken.version import __version__
+
+USAGE = {
+    "hf": """    from transformers import AutoTokenizer, {auto_class}
+
+    model = {auto_class}.from_pretrained("{folder}")
+    tokenizer = AutoTokenizer.from_pretrained("{folder}")""",
+    "ctranslate2": """    import ctranslate2
+
+    model = ctranslate2.{auto_class}("{folder}")""",
+    "onnx": "    python predict.py INPUT …",
+}
+
+
+def export_card(run: Run, parity: Parity, folder: Path, auto_class: str = "") -> str:
+    """Return the README of an export folder."""
+    outputs = "\n".join(
+        f"| {name} | {agreement.share:.1%} | {agreement.equal:,} | {agreement.ties:,} "
+        f"| {agreement.inputs:,} |"
+        for name, agreement in parity.outputs.items()
+    )
+    usage = USAGE[parity.format].format(auto_class=auto_class, folder=folder.name)
+    source = "generated inputs" if parity.synthetic else "inputs of the dev split"
+    return f"""# {folder.name}
+
+A model for the task `{run.recipe.task}`, trained with Harken and exported with Harken \
+{__version__} to the format `{parity.format}` in {parity.precision}.
+{_metrics(run)}
+## Comparison with the original
+
+Logits differ by at most {parity.max_logit_difference:.2g}, on {parity.inputs:,} {source}.
+
+| search | equal outputs | equal | ties | inputs |
+| --- | ---: | ---: | ---: | ---: |
+{outputs}
+
+`parity.json` has these figures and the versions of all packages.
+
+## Usage
+
+{usage}
+"""
+
+
+def _metrics(run: Run) -> str:
+    """Return the table of the metrics that training measured, if the run has them."""
+    try:
+        stored = read_metrics(run.folder)
+    except Failure:
+        return ""
+    estimates = {name: Estimate(**entry) for name, entry in stored["metrics"].items()}
+    rows = "\n".join(
+        f"| {name.replace('_', ' ')} | {format_value(metric.value, metric.unit)} "
+        f"| {format_interval(metric)} |"
+        for name, metric in estimates.items()
+    )
+    return f"""
+## Results of the original on the dev split ({stored["n"]} examples)
+
+| metric | value | 95 % interval |
+| --- | ---: | ---: |
+{rows}
+"""
