@@ -38,7 +38,7 @@ def export_run(run: Run, name: FormatName, folder: Path, precision: Precision) -
         parity.require()
         record = {**parity.to_plain(), RUN_DIGEST: sha256(run.folder / MODEL)}
         write_text(unfinished / PARITY, json_text(record, indent=1))
-        write_text(unfinished / CARD, export_card(run, parity, folder))
+        write_text(unfinished / CARD, export_card(run, parity, chosen.usage(run, folder.name)))
         paths = (path for path in sorted(unfinished.rglob("*")) if path.is_file())
         names = [path.relative_to(unfinished).as_posix() for path in paths]
         write_digests(unfinished, {file: file for file in names})

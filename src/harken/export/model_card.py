@@ -1,6 +1,6 @@
 """The model card of an export, in Markdown."""
 
-from pathlib import Path
+from textwrap import indent
 
 from harken.errors import Failure
 from harken.export.parity import Parity
@@ -9,28 +9,16 @@ from harken.run import Run
 from harken.run_folder import read_metrics
 from harken.version import __version__
 
-USAGE = {
-    "hf": """    from transformers import AutoTokenizer, {auto_class}
 
-    model = {auto_class}.from_pretrained("{folder}")
-    tokenizer = AutoTokenizer.from_pretrained("{folder}")""",
-    "ctranslate2": """    import ctranslate2
-
-    model = ctranslate2.{auto_class}("{folder}")""",
-    "onnx": "    python predict.py INPUT …",
-}
-
-
-def export_card(run: Run, parity: Parity, folder: Path, auto_class: str = "") -> str:
+def export_card(run: Run, parity: Parity, usage: str) -> str:
     """Return the README of an export folder."""
     outputs = "\n".join(
         f"| {name} | {agreement.share:.1%} | {agreement.equal:,} | {agreement.ties:,} "
         f"| {agreement.inputs:,} |"
         for name, agreement in parity.outputs.items()
     )
-    usage = USAGE[parity.format].format(auto_class=auto_class, folder=folder.name)
     source = "generated inputs" if parity.synthetic else "inputs of the dev split"
-    return f"""# {folder.name}
+    return f"""# {run.folder.name}
 
 A model for the task `{run.recipe.task}`, trained with Harken and exported with Harken \
 {__version__} to the format `{parity.format}` in {parity.precision}.
@@ -47,7 +35,7 @@ Logits differ by at most {parity.max_logit_difference:.2g}, on {parity.inputs:,}
 
 ## Usage
 
-{usage}
+{indent(usage, "    ")}
 """
 
 
