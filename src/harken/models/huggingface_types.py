@@ -48,6 +48,11 @@ class WeightSource:
             weight = stored.chunk(3, dim=-1)[self.fused_index]
         return weight.t() if self.transposed else weight
 
+    def write(self, weight: Tensor, stored: Tensor) -> None:
+        """Write a weight to its place in the stored tensor; the inverse of `convert`."""
+        places = self.convert(torch.arange(stored.numel()).view(stored.shape))
+        stored.view(-1)[places.reshape(-1)] = weight.reshape(-1).to(stored.dtype)
+
 
 def _pair_halves(heads: Tensor, rotated: int) -> Tensor:
     """Reorder the features of queries or keys (axis 1), so that n and n + U/2 are a rotary pair.
