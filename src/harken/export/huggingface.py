@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -86,6 +87,7 @@ class HuggingFaceFormat(ExportFormat):
     def load(self, folder: Path, run: Run) -> nn.Module:
         import transformers
 
+        transformers.utils.logging.disable_progress_bar()
         cls = getattr(transformers, exported_model(run).hugging_face.class_name)
         loaded: Any = cls.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
         return replace_methods(run.model, **_methods(run.model, loaded))
@@ -213,8 +215,6 @@ def _tagger(run: Run, model: PieceTagger) -> ExportedModel:
 
 def with_labels(cls: HuggingFaceClass, labels: Any, **settings: Any) -> HuggingFaceClass:
     """Return the class with the names of its labels."""
-    from dataclasses import replace
-
     id2label = {str(index): label for index, label in enumerate(labels)}
     label2id = {label: index for index, label in enumerate(labels)}
     named = {"id2label": id2label, "label2id": label2id, **settings}

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harken.attention.multihead import MultiHeadConfig
 from harken.attention.positions import LearnedConfig
 from harken.attention.relative import RotaryConfig
 from harken.export.requirements import Requirements
@@ -45,7 +44,6 @@ def gpt_model(config: GPTConfig, vocabulary: int) -> HuggingFaceClass:
         return _gpt2(needs, config, vocabulary, where)
     if not isinstance(position, RotaryConfig):
         needs.require("model.position.kind", position.kind, "learned", "rotary")
-    _, key_width = config.attention.head_widths(config.width)
     if config.norm.kind == "rms":
         where = "Llama, the class with rotary positions and RMSNorm"
         needs.require("model.norm.place", config.norm.place, "pre", where=where)
@@ -61,15 +59,9 @@ def inner_width(config: FeedForwardConfig, width: int) -> int:
     return config.inner or round(config.expansion * width)
 
 
-def with_biases(attention: MultiHeadConfig) -> MultiHeadConfig:
-    return replace(attention, bias=True)
-
-
 def _gpt2(needs: Requirements, config: GPTConfig, vocabulary: int, where: str) -> HuggingFaceClass:
     feedforward = config.feedforward
-    needs.attention(
-        "model.attention", config.attention, config.width, free_widths=False, shared_kv=False
-    )
+    needs.attention("model.attention", config.attention, config.width)
     needs.require(
         "model.feedforward.activation", feedforward.activation, *ACTIVATION_NAMES, where=where
     )
@@ -97,9 +89,7 @@ def _gpt_neox(
 ) -> HuggingFaceClass:
     assert isinstance(config.position, RotaryConfig)
     feedforward, position = config.feedforward, config.position
-    needs.attention(
-        "model.attention", config.attention, config.width, free_widths=False, shared_kv=False
-    )
+    needs.attention("model.attention", config.attention, config.width)
     needs.require(
         "model.feedforward.activation", feedforward.activation, *ACTIVATION_NAMES, where=where
     )
@@ -130,7 +120,7 @@ def _gpt_neox(
 def _llama(needs: Requirements, config: GPTConfig, vocabulary: int) -> HuggingFaceClass:
     assert isinstance(config.position, RotaryConfig)
     attention, position = config.attention, config.position
-    needs.attention("model.attention", attention, config.width, free_widths=True, shared_kv=True)
+    needs.attention("model.attention", attention, config.width, is_llama=True)
     head_width, key_width = attention.head_widths(config.width)
     needs.rotary("model.position", position.fraction, key_width, partial=False)
     inner = inner_width(config.feedforward, config.width)
@@ -167,7 +157,7 @@ def _sizes(config: GPTConfig, vocabulary: int, inner: int) -> dict[str, Any]:
 def _filled(config: Any, inner: int) -> Any:
     """Return the config with all biases."""
     feedforward = replace(config.feedforward, bias=True, inner=inner)
-    return replace(config, attention=with_biases(config.attention), feedforward=feedforward)
+    return replace(config, attention=replace(config.attention, bias=True), feedforward=feedforward)
 
 
 def bert_model(
@@ -187,9 +177,7 @@ def bert_model(
     needs.require(f"{key}.norm.kind", encoder.norm.kind, "layer", where="BERT")
     needs.require(f"{key}.norm.place", encoder.norm.place, "post", where="BERT")
     needs.require(f"{key}.embedding_norm", encoder.embedding_norm, True, where="BERT")
-    needs.attention(
-        f"{key}.attention", encoder.attention, width, free_widths=False, shared_kv=False
-    )
+    needs.attention(f"{key}.attention", encoder.attention, width)
     activation = encoder.feedforward.activation
     needs.require(f"{key}.feedforward.activation", activation, *ACTIVATION_NAMES, where="BERT")
     inner = inner_width(encoder.feedforward, width)
@@ -197,7 +185,7 @@ def bert_model(
         layers=encoder.layers,
         width=width,
         max_length=encoder.max_length,
-        attention=with_biases(encoder.attention),
+        attention=replace(encoder.attention, bias=True),
         position=encoder.position,
         feedforward=replace(encoder.feedforward, bias=True, inner=inner),
         norm=encoder.norm,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from harken.attention.sinusoids import angles
 from harken.export.huggingface_models import ACTIVATION_NAMES, HuggingFaceClass, inner_width
 from harken.export.requirements import Requirements
 from harken.models.decoders import TransformerDecoderConfig
@@ -55,9 +56,7 @@ def seq2seq_model(config: EncoderDecoderConfig, vocabulary: int) -> HuggingFaceC
         needs.require(f"{key}.norm.kind", part.norm.kind, "layer")
         needs.require(f"{key}.norm.eps", part.norm.eps, 1e-5)
         needs.require(f"{key}.norm.place", part.norm.place, "pre", "post")
-        needs.attention(
-            f"{key}.attention", part.attention, decoder.width, free_widths=False, shared_kv=False
-        )
+        needs.attention(f"{key}.attention", part.attention, decoder.width)
         activation = part.feedforward.activation
         needs.require(f"{key}.feedforward.activation", activation, *ACTIVATION_NAMES, "silu")
     needs.require("model.encoder.norm.place", encoder.norm.place, decoder.norm.place)
@@ -97,8 +96,13 @@ def seq2seq_weights(model: EncoderDecoder, config: EncoderDecoderConfig) -> dict
     state = model.state_dict()
     embedding = state["decoder.embedding.weight"][:, order]
     stored = {"model.shared.weight": embedding, "final_logits_bias": torch.zeros(1, len(embedding))}
+    length = max(config.encoder.max_length, config.decoder.max_length)
+    phases = angles(torch.arange(length), width, base=10000.0)
+    for side in ("encoder", "decoder"):
+        table = torch.cat((phases.sin(), phases.cos()), dim=-1)
+        stored[f"model.{side}.embed_positions.weight"] = table
     for name, tensor in state.items():
-        match = LAYER.fullmatch(name.replace("encoder.stack", "encoder.stack"))
+        match = LAYER.fullmatch(name)
         if match is None:
             continue
         side, layer, module, parameter = match.groups()

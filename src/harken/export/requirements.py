@@ -1,6 +1,5 @@
 """What exports require of a recipe: keys of [model] and the values that a format can represent."""
 
-from collections.abc import Collection
 from typing import Any
 
 from harken.attention.multihead import MultiHeadConfig
@@ -20,29 +19,26 @@ class Requirements:
         return unsupported(self.format_name, choice, self.alternative)
 
     def require(self, key: str, value: Any, *expected: Any, where: str = "") -> None:
-        """Require one of some values; `where` names the class of the format, if it depends on it."""
+        """Require one of some values, in the class of the format that `where` names."""
         if not any(value == choice and type(value) is type(choice) for choice in expected):
             shown = " or ".join(map(_toml, expected))
             place = f" in {where}" if where else ""
             raise self.refuse(f"{key} = {_toml(value)}{place} (expected {shown})")
 
     def attention(
-        self, key: str, config: MultiHeadConfig, width: int, *, free_widths: bool, shared_kv: bool
+        self, key: str, config: MultiHeadConfig, width: int, *, is_llama: bool = False
     ) -> None:
         """Require scaled dot products with projections.
 
-        `free_widths` permits heads of another width than `width` / `heads`, `shared_kv` permits
-        heads that share keys and values.
+        As in Llama, heads may have another width than `width` / `heads`, and share keys and values.
         """
         self.require(f"{key}.score.kind", config.score.kind, "scaled")
         self.require(f"{key}.v_proj", config.v_proj, True)
         self.require(f"{key}.out_proj", config.out_proj, True)
         head_width, key_width = config.head_widths(width)
         self.require(f"{key}.key_width", key_width, head_width)
-        if not free_widths:
+        if not is_llama:
             self.require(f"{key}.head_width", head_width, width // config.heads)
-            self.require(f"{key}.heads", config.heads * head_width, width)
-        if not shared_kv:
             self.require(f"{key}.kv_heads", config.kv_heads or config.heads, config.heads)
 
     def rotary(self, key: str, fraction: float, key_width: int, *, partial: bool) -> None:
@@ -51,9 +47,6 @@ class Requirements:
             self.require(f"{key}.fraction", fraction, 1.0)
         elif int(fraction * key_width) % 2:
             raise self.refuse(f"{key}.fraction = {fraction}, an odd number of rotated features")
-
-    def activation(self, key: str, activation: str, known: Collection[str], where: str) -> None:
-        self.require(key, activation, *known, where=where)
 
 
 def _toml(value: Any) -> str:
