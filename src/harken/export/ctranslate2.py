@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
+from harken.decode.beam import check_nbest
 from harken.decode.search import SearchConfig, search_steps
 from harken.decode.stepper import NonEmptyStepper, TokenHypothesis
 from harken.export.ctranslate2_spec import (
@@ -105,34 +107,57 @@ class CTranslate2Engine:
     ) -> Beams:
         """Search as `search_steps` does; PyTorch samples, and searches without early stopping."""
         beam = nbest if search.beam == 1 else search.beam
+        limits = {"end": end, "max_tokens": max_tokens, "nbest": nbest}
         if search.temperature is not None or not (search.early_stopping or beam == 1):
-            options = {"search": search, "end": end, "max_tokens": max_tokens, "nbest": nbest}
-            return search_steps(stepper, prompts, present, **options, sample_keys=sample_keys)
-        rows = [prompt[mask].tolist() for prompt, mask in zip(prompts, present, strict=True)]
+            options = {**limits, "search": search, "sample_keys": sample_keys}
+            return search_steps(stepper, prompts, present, **options)
+        check_nbest(beam, nbest)
         options = {
             "beam_size": beam,
             "num_hypotheses": nbest,
             "length_penalty": search.length_penalty,
             "return_scores": True,
         }
-        min_tokens = 1 if isinstance(stepper, NonEmptyStepper) else 0
-        return self.generate(rows, max_tokens, min_tokens, options)
+        rows = [prompt[mask] for prompt, mask in zip(prompts, present, strict=True)]
+        log_scales, min_tokens = [0.0] * len(rows), 0
+        if isinstance(stepper, NonEmptyStepper):
+            log_scales, min_tokens = self.log_share_without(end, rows), 1
+        scored = self.generate(rows, max_tokens, min_tokens, options)
+
+        def hypothesis(tokens: list[int], score: float, log_scale: float) -> TokenHypothesis:
+            # CTranslate2 divides by the number of tokens, `end` included.
+            length = len(tokens) + (len(tokens) < max_tokens)
+            return TokenHypothesis(tokens, score * length**search.length_penalty + log_scale)
+
+        return [
+            [hypothesis(tokens, score, log_scale) for tokens, score in beams]
+            for beams, log_scale in zip(scored, log_scales, strict=True)
+        ]
 
     def generate(
-        self, rows: list[list[int]], max_tokens: int, min_tokens: int, options: dict[str, Any]
-    ) -> Beams:
+        self, rows: list[Tensor], max_tokens: int, min_tokens: int, options: dict[str, Any]
+    ) -> list[list[tuple[list[int], float]]]:
+        """Return the tokens of the hypotheses of each row, with log P / length ** penalty."""
         raise NotImplementedError
 
-    def tokens(self, row: Sequence[int]) -> list[str]:
-        return [self.names[token] for token in row]
+    def log_share_without(self, token: int, rows: list[Tensor]) -> list[float]:
+        """Return log(1 - P) of a token after each row.
+
+        CTranslate2 sets P to 0 and normalizes the other probabilities; `NonEmptyStepper` does not.
+        """
+        raise NotImplementedError
+
+    def tokens(self, row: Tensor) -> list[str]:
+        """Return the names of tokens."""
+        return [self.names[token] for token in row.tolist()]
 
 
 class TranslatorEngine(CTranslate2Engine):
     """An encoder-decoder."""
 
     def generate(
-        self, rows: list[list[int]], max_tokens: int, min_tokens: int, options: dict[str, Any]
-    ) -> Beams:
+        self, rows: list[Tensor], max_tokens: int, min_tokens: int, options: dict[str, Any]
+    ) -> list[list[tuple[list[int], float]]]:
         results = self.model.translate_batch(
             list(map(self.tokens, rows)),
             max_decoding_length=max_tokens,
@@ -140,42 +165,67 @@ class TranslatorEngine(CTranslate2Engine):
             max_input_length=0,
             **options,
         )
-        penalty = options["length_penalty"]
         return [
             [
-                self.hypothesis([self.ids[name] for name in tokens], score, max_tokens, penalty)
-                for tokens, score in zip(result.hypotheses, result.scores, strict=True)
+                ([self.ids[name] for name in names], score)
+                for names, score in zip(result.hypotheses, result.scores, strict=True)
             ]
             for result in results
         ]
 
-    def hypothesis(self, tokens: list[int], score: float, limit: int, penalty: float) -> TokenHypothesis:
-        return TokenHypothesis(tokens, score)
-
     def forward(self, source: Tensor, present: Tensor, target: Tensor, **_: Any) -> Tensor:
-        raise NotImplementedError
+        """Return the logits after each target token; no target may contain <end> after its start.
+
+        They are those of a search that is forced to generate the targets.
+        """
+        results = self.model.translate_batch(
+            [self.tokens(row[mask]) for row, mask in zip(source, present, strict=True)],
+            [self.tokens(row[1:]) for row in target],
+            beam_size=1,
+            max_decoding_length=target.shape[1],
+            min_decoding_length=0,
+            max_input_length=0,
+            return_logits_vocab=True,
+        )
+        logits = [np.stack([np.array(step) for step in result.logits[0]]) for result in results]
+        return torch.from_numpy(np.stack(logits)).view(*target.shape, -1)
 
 
 class GeneratorEngine(CTranslate2Engine):
     """A language model."""
 
     def generate(
-        self, rows: list[list[int]], max_tokens: int, min_tokens: int, options: dict[str, Any]
-    ) -> Beams:
-        results = self.model.generate_batch(
-            list(map(self.tokens, rows)),
-            max_length=max_tokens,
-            min_length=min_tokens,
-            include_prompt_in_result=False,
-            **options,
-        )
-        return [
-            [TokenHypothesis(ids, score) for ids, score in zip(result.sequences_ids, result.scores, strict=True)]
-            for result in results
-        ]
+        self, rows: list[Tensor], max_tokens: int, min_tokens: int, options: dict[str, Any]
+    ) -> list[list[tuple[list[int], float]]]:
+        """Generate for prompts of equal length together.
+
+        In a batch of prompts of different lengths, CTranslate2 feeds the end of the longer ones
+        token by token, and its beam search differs.
+        """
+        scored: list[list[tuple[list[int], float]]] = [[] for _ in rows]
+        for length in sorted({len(row) for row in rows}):
+            chosen = [index for index, row in enumerate(rows) if len(row) == length]
+            results = self.model.generate_batch(
+                [self.tokens(rows[index]) for index in chosen],
+                max_length=max_tokens,
+                min_length=min_tokens,
+                include_prompt_in_result=False,
+                **options,
+            )
+            for index, result in zip(chosen, results, strict=True):
+                scored[index] = list(zip(result.sequences_ids, result.scores, strict=True))
+        return scored
+
+    def log_share_without(self, token: int, rows: list[Tensor]) -> list[float]:
+        lengths = torch.tensor([len(row) for row in rows])
+        tokens = pad_sequence(rows, batch_first=True)
+        logits = self.forward(tokens)[torch.arange(len(rows)), lengths - 1]
+        probability = logits.double().softmax(dim=-1)[:, token]
+        shares: list[float] = torch.log1p(-probability).tolist()
+        return shares
 
     def forward(self, tokens: Tensor, *, at: Tensor | None = None, **_: Any) -> Tensor:
-        """Return the logits after each token."""
+        """Return the logits after each token; padding is on the right."""
         import ctranslate2
 
         ids = np.ascontiguousarray(tokens.numpy().astype(np.int32))

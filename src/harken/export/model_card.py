@@ -17,7 +17,8 @@ def export_card(run: Run, parity: Parity, usage: str) -> str:
         f"| {agreement.inputs:,} |"
         for name, agreement in parity.outputs.items()
     )
-    source = "generated inputs" if parity.synthetic else "inputs of the dev split"
+    count = parity.inputs - parity.generated_inputs
+    source = f"{count:,} inputs of the dev split and {parity.generated_inputs:,} generated inputs"
     return f"""# {run.folder.name}
 
 A model for the task `{run.recipe.task}`, trained with Harken and exported with Harken \
@@ -25,7 +26,7 @@ A model for the task `{run.recipe.task}`, trained with Harken and exported with 
 {_metrics(run)}
 ## Comparison with the original
 
-Logits differ by at most {parity.max_logit_difference:.2g}, on {parity.inputs:,} {source}.
+Logits differ by at most {parity.max_logit_difference:.2g}, on {source}.
 
 | search | equal outputs | equal | ties | inputs |
 | --- | ---: | ---: | ---: | ---: |

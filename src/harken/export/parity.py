@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from itertools import cycle
+from itertools import chain, cycle, islice
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from harken.decode.search import search_steps
 from harken.decode.stepper import TokenHypothesis
-from harken.encode.vocabulary import END
+from harken.encode.vocabulary import END, UNKNOWN
 from harken.errors import Failure, HarkenError
 from harken.export.format import ExportFormat, Precision, replace_methods
 from harken.export.synthetic_inputs import synthetic_inputs
@@ -59,7 +59,7 @@ class Parity:
     format: str
     precision: Precision
     inputs: int
-    synthetic: bool  # whether inputs were generated, because the dev set cannot be read
+    generated_inputs: int  # because the dev set is small or cannot be read
     batch_sizes: tuple[int, ...]
     max_logit_difference: float
     outputs: Mapping[str, Agreement]  # by search, or "predict" for a task without search
@@ -93,14 +93,14 @@ def compare_export(
     run: Run, exported: nn.Module, export_format: ExportFormat, precision: Precision
 ) -> Parity:
     """Compare the model that `ExportFormat.load` returned with `run.model`."""
-    inputs, synthetic = parity_inputs(run)
+    inputs, generated = parity_inputs(run)
     batches = split_batches(inputs)
     packages = ("torch", *export_format.packages)
     return Parity(
         format=export_format.name,
         precision=precision,
         inputs=len(inputs),
-        synthetic=synthetic,
+        generated_inputs=generated,
         batch_sizes=BATCH_SIZES,
         max_logit_difference=max(logit_difference(run, exported, batch) for batch in batches),
         outputs=compare_outputs(run, exported, batches),
@@ -108,12 +108,16 @@ def compare_export(
     )
 
 
-def parity_inputs(run: Run) -> tuple[list[str], bool]:
-    """Return inputs of the dev set, or generated ones, and whether they are generated."""
+def parity_inputs(run: Run) -> tuple[list[str], int]:
+    """Return inputs of the dev set and, if they are few, generated ones, and how many these are."""
+    inputs: list[str] = []
     with suppress(HarkenError, OSError):
-        if inputs := run.inputs(MAX_INPUTS):
-            return inputs, False
-    return synthetic_inputs(run, MAX_INPUTS), True
+        inputs = run.inputs(MAX_INPUTS)
+    if run.input_form == "lines":
+        lines = chain.from_iterable(map(str.splitlines, inputs))
+        inputs = list(islice(filter(str.strip, lines), MAX_INPUTS))
+    missing = max(0, sum(BATCH_SIZES) - len(inputs))
+    return [*inputs, *synthetic_inputs(run, missing)], missing
 
 
 def split_batches(inputs: Sequence[str]) -> list[list[str]]:
@@ -243,9 +247,9 @@ def forward_arguments(run: Run, inputs: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def _targets(best: Sequence[TokenHypothesis], limit: int) -> Tensor:
-    """Return <end> and the tokens of each hypothesis, padded with <end>."""
+    """Return <end> and the tokens of each hypothesis, padded with an ordinary token."""
     rows = [torch.tensor([END, *hypothesis.tokens][:limit]) for hypothesis in best]
-    return pad_sequence(rows, batch_first=True, padding_value=END)
+    return pad_sequence(rows, batch_first=True, padding_value=UNKNOWN)
 
 
 def _continued(

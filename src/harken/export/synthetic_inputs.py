@@ -10,7 +10,12 @@ MAX_WORDS = 30
 
 
 def synthetic_inputs(run: Run, count: int) -> list[str]:
-    """Return random lines of 1 to 30 words; the task `fill` needs a blank in each."""
+    """Return random lines of 1 to 30 words; the task `fill` needs a blank in each.
+
+    Other inputs are files, which are not generated.
+    """
+    if run.input_form != "lines" and run.inputs(1):
+        return []
     if run.input_form != "lines":
         raise UserError(
             f"{run.folder}: the data of the dev split cannot be read, so the export cannot be "
