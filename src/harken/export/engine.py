@@ -6,10 +6,11 @@ run or the version of Harken changed.
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from harken.export.folder import check_export, export_run, is_current
-from harken.export.format import Precision, export_format
+from harken.export.format import FormatName, Precision, export_format
 from harken.inputs import exists
 from harken.run import Run
 
@@ -30,10 +31,15 @@ def with_engine(
     if engine == "torch":
         return run
     chosen = export_format(engine)
-    folder = run.folder / EXPORTS / f"{engine}-{precision}"
+    folder = export_folder(run.folder, engine, precision)
     if exists(folder):
         check_export(folder)
     if not exists(folder) or not is_current(folder, run):
         note(f"exporting the run to {folder} (once)")
         export_run(run, engine, folder, precision)
     return replace(run, model=chosen.load(folder, run))
+
+
+def export_folder(run: Path, name: FormatName, precision: Precision) -> Path:
+    """Return the folder in which an export of a run is kept."""
+    return run / EXPORTS / f"{name}-{precision}"
