@@ -229,4 +229,5 @@ def _set_norm(spec: Any, norm: Any) -> None:
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    return np.ascontiguousarray(tensor.detach().float().cpu().numpy())
+    # A copy, because CTranslate2 quantizes in place.
+    return np.ascontiguousarray(tensor.detach().float().cpu().numpy()).copy()

@@ -97,7 +97,7 @@ def seq2seq_weights(model: EncoderDecoder, config: EncoderDecoderConfig) -> dict
     embedding = state["decoder.embedding.weight"][:, order]
     stored = {"model.shared.weight": embedding, "final_logits_bias": torch.zeros(1, len(embedding))}
     length = max(config.encoder.max_length, config.decoder.max_length)
-    phases = angles(torch.arange(length), width, base=10000.0)
+    (phases,) = angles(torch.arange(length)[None], width, base=10000.0)
     for side in ("encoder", "decoder"):
         table = torch.cat((phases.sin(), phases.cos()), dim=-1)
         stored[f"model.{side}.embed_positions.weight"] = table
