@@ -70,8 +70,8 @@ def test_refused_with_the_offending_choice(
     run = initial_run(task_recipe(task, runs, overrides))
     with pytest.raises(UserError) as caught:
         export_format(name).check(run, "float32")
-    assert str(caught.value).startswith(f"--to {name}: the format cannot represent {choice}")
-    assert "--to onnx" in caught.value.fix
+    assert str(caught.value).startswith(f"format {name}: it cannot represent {choice}")
+    assert "format onnx" in caught.value.fix
 
 
 def test_an_export_that_disagrees_leaves_nothing_behind(
@@ -120,7 +120,7 @@ def test_missing_packages_and_precisions(
 ) -> None:
     run = small_run("answer llama", runs)
     error = cli.error("export", run.folder, "--to", "hf", "--precision", "int8")
-    assert "format hf does not support it (expected float32 or float16)" in error
+    assert "format hf does not support 'int8' (expected float32 or float16)" in error
     monkeypatch.setattr(formats, "find_spec", lambda name: None)
     for arguments in (
         ("export", run.folder, "--to", "ctranslate2"),

@@ -47,7 +47,8 @@ class CTranslate2Format(ExportFormat):
             raise Requirements("ctranslate2").refuse(choice)
 
     def write(self, run: Run, folder: Path, precision: Precision) -> None:
-        model, vocabulary = run.model, run.vocabulary
+        model: Any = run.model
+        vocabulary: Any = run.vocabulary
         tokens = vocabulary.names()
         end, unknown = tokens[vocabulary.special.end], tokens[vocabulary.special.unknown]
         if isinstance(model, GPT):
@@ -79,7 +80,8 @@ class CTranslate2Format(ExportFormat):
         threads = torch.get_num_threads()
         model = loader(str(folder), device="cpu", compute_type=compute_type, intra_threads=threads)
         engine = GeneratorEngine if is_gpt else TranslatorEngine
-        loaded = engine(model, run.vocabulary.names())
+        vocabulary: Any = run.vocabulary
+        loaded: Any = engine(model, vocabulary.names())
         return replace_methods(run.model, forward=loaded.forward, search=loaded.search)
 
     def usage(self, run: Run, name: str) -> str:
