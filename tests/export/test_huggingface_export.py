@@ -5,17 +5,23 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 import harken
 from exportable import CASES, SUPPORTED, small_run
 from harken.decode.search import SearchConfig
 from harken.export.folder import export_run
+from harken.export.format import export_format
+from harken.export.parity import compare_outputs, logit_difference
 from harken.export.synthetic_inputs import synthetic_inputs
 from harken.models.huggingface import read_folder
 from harken.recipe import task_of
 from harken.run import Run
 from harken.start import fit_vocabulary, load_starting_weights
-from untrained import task_recipe
+from small_files import write_files
+from small_huggingface import write_bert
+from small_models import add_noise
+from untrained import bound_run, task_recipe
 
 GENERATING = ["lm gpt2", "answer neox", "answer llama", "translate marian", "translate pegasus"]
 
@@ -34,8 +40,6 @@ def exported(name: str, runs: Path) -> tuple[Run, Path]:
 
 def load_auto(folder: Path) -> tuple[Any, Any]:
     """Load with the Auto classes that the model card names."""
-    import transformers
-
     lines = (folder / "README.md").read_text("utf-8").splitlines()
     (line,) = (line for line in lines if "import AutoModel" in line)
     name = line.partition("import ")[2].partition(",")[0]
@@ -114,6 +118,30 @@ def test_training_starts_from_an_export_with_its_vocabulary(runs: Path) -> None:
     load_starting_weights(model, folder)
     tokens = torch.arange(3 * 17).view(3, 17)
     assert torch.equal(model(tokens), run.model(tokens))
+
+
+@torch.inference_mode()
+def test_a_tagger_predicts_the_same_tags(tmp_path: Path) -> None:
+    """The segment of a piece is the case pattern of its word."""
+    write_files(tmp_path)
+    write_bert(tmp_path / "bert")
+    recipe = task_recipe("tag", tmp_path, [f"model={{kind='pieces',start_from='{tmp_path}/bert'}}"])
+    task = task_of(recipe)
+    vocabulary: Any = fit_vocabulary(recipe, task.read_splits(recipe)["train"])
+    model: Any = task.build(recipe, vocabulary.sizes).eval()
+    add_noise(model, seed=3, strength=2.0)
+    run, chosen = bound_run(recipe, vocabulary, model), export_format("hf")
+    chosen.write(run, tmp_path, "float32")
+    loaded = chosen.load(tmp_path, run)
+    texts = ["they DUCK and Swim here", "1 Duck", "swim " * 17, "They"]
+    assert logit_difference(run, loaded, texts) <= 1e-4
+    assert compare_outputs(run, loaded, [texts])["predict"].share == 1
+    assert len({prediction.output for prediction in run.predict(texts)}) == 4
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    words = texts[0].split()
+    pieces = [token for word in vocabulary.pieces.encode(words) for token in word.tolist()]
+    ids = tokenizer(words, is_split_into_words=True)["input_ids"]
+    assert ids == [vocabulary.pieces.cls, *pieces, vocabulary.pieces.sep]
 
 
 def test_float16_halves_the_file(runs: Path) -> None:

@@ -16,7 +16,7 @@ from harken.export.huggingface_engine import causal_methods, seq2seq_methods
 from harken.export.huggingface_models import HuggingFaceClass, bert_model, gpt_model
 from harken.export.huggingface_seq2seq import seq2seq_model, seq2seq_weights
 from harken.export.requirements import Requirements
-from harken.export.tokenizer_json import write_tokenizer
+from harken.export.tokenizer_json import write_pieces, write_tokenizer
 from harken.files import write_tensors, write_text
 from harken.models.classifier import TokenClassifier
 from harken.models.cloze import END_TOKENS, MaskedLM, add_end_tokens
@@ -82,9 +82,7 @@ class HuggingFaceFormat(ExportFormat):
                 without_space=recipe.task == "lm" and recipe.encode.kind == "characters",
             )
         elif isinstance(run.model, PieceTagger):
-            write_text(
-                folder / "tokenizer.json", json.dumps(run.vocabulary.pieces.to_plain()["tokenizer"])
-            )
+            write_pieces(folder, vocabulary.pieces, _max_length(cls))
 
     def load(self, folder: Path, run: Run) -> nn.Module:
         import transformers
@@ -230,6 +228,7 @@ def stored_weights(
     cls: HuggingFaceClass, vocabulary: int, state: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return the tensors of the file; biases and segments that the model lacks are zeros."""
+    assert cls.config is not None
     architecture = ARCHITECTURES[cls.model_type]
     stored: dict[str, Tensor] = {}
     for name, source in architecture.sources(cls.config, vocabulary):
