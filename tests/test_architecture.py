@@ -51,6 +51,7 @@ ORDER = [
     "report",
     "pipeline",
     "seeds",
+    "export",
     "api",
     "demo",
     "cli",

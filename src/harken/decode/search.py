@@ -63,10 +63,36 @@ def generate(
     Greedy search finds one hypothesis. For a larger `nbest`, beam search of this width replaces it.
     The random numbers of a sample depend only on the seed of `search`, the key of its row (by
     default its index) and the index of the sample. `present` is the padding mask, `end` the token
-    that ends a sequence.
+    that ends a sequence. A model with a method `search`, such as an export (`export/format.py`),
+    searches instead of `search_steps`, with the same arguments.
     """
     if len(prompts) == 0:
         return []
+    search_function = getattr(stepper, "own_search", None) or search_steps
+    return search_function(
+        stepper,
+        prompts,
+        present,
+        search=search,
+        end=end,
+        max_tokens=max_tokens,
+        nbest=nbest,
+        sample_keys=sample_keys,
+    )
+
+
+def search_steps(
+    stepper: Stepper[State],
+    prompts: Prompts,
+    present: Present,
+    *,
+    search: SearchConfig,
+    end: int,
+    max_tokens: int,
+    nbest: int,
+    sample_keys: Sequence[SampleKey] | None,
+) -> list[list[TokenHypothesis]]:
+    """Search with the steps of the stepper; see `generate`."""
     stopping = {"end": end, "max_tokens": max_tokens}
     if search.temperature is not None:
         if sample_keys is None:

@@ -111,6 +111,11 @@ class LMStepper:
     def __init__(self, model: IncrementalDecoder) -> None:
         self._model: Any = model
 
+    @property
+    def own_search(self) -> Callable[..., list[list[TokenHypothesis]]] | None:
+        """The search of a model that replaces `search_steps`; None for other models."""
+        return getattr(self._model, "search", None)
+
     def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, Any]:
         empty = self._model.init_state(tokens.shape[0], tokens.device)
         padding = None if bool(present.all()) else present
@@ -160,6 +165,8 @@ class FunctionStepper(LMStepper):
 
     Prompts have no padding. The output may be an object with `logits`, as in Hugging Face.
     """
+
+    own_search = None
 
     def __init__(self, function: Callable[[Tensor], Any]) -> None:
         self._function = function
@@ -220,6 +227,7 @@ class NonEmptyStepper:
 
     def __init__(self, stepper: Stepper[Any], end: int) -> None:
         self._stepper, self._end = stepper, end
+        self.own_search = getattr(stepper, "own_search", None)
 
     def prefill(self, tokens: Prompts, present: Present) -> tuple[Logits, Any]:
         logits, state = self._stepper.prefill(tokens, present)
