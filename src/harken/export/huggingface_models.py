@@ -12,7 +12,7 @@ from harken.export.requirements import Requirements
 from harken.layers.feedforward import FeedForwardConfig
 from harken.models.encoders import TextEncoderConfig, TransformerEncoderConfig
 from harken.models.gpt import GPTConfig
-from harken.models.huggingface_types import ACTIVATIONS
+from harken.models.huggingface_files import ACTIVATIONS
 
 # Harken's activation -> its name in config.json
 ACTIVATION_NAMES = {value: key for key, value in reversed(ACTIVATIONS.items())}
