@@ -191,7 +191,7 @@ def test_options_override_the_search_of_the_recipe(
     expected: SearchConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harken.cli.predict.load", lambda *given: load(*given).with_search(recipe))
+    monkeypatch.setattr("harken.cli.engine.load", lambda *given: load(*given).with_search(recipe))
     predict("a", *options.split())
     assert [search for search, _, _ in calls] == [expected]
 
