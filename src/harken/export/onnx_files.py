@@ -1,0 +1,59 @@
+"""Write graphs as ONNX files."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harken.export.onnx_graphs import Graph
+
+OPSET = 20
+
+
+def write_graph(graph: Graph, path: Path) -> None:
+    """Trace a graph and write it as an ONNX file; named axes have any length."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [
+        {index: axis for index, axis in enumerate(spec.axes) if isinstance(axis, str)}
+        for spec in graph.inputs
+    ]
+    with quiet():
+        torch.onnx.export(
+            graph.module,
+            tuple(spec.example(generator) for spec in graph.inputs),
+            path,
+            input_names=[spec.name for spec in graph.inputs],
+            output_names=list(graph.outputs),
+            dynamic_shapes=grouped(graph, shapes),
+            opset_version=OPSET,
+            external_data=False,
+            verbose=False,
+        )
+
+
+def grouped(graph: Graph, shapes: list[Any]) -> tuple[Any, ...]:
+    """Return the shapes in the form of the arguments: those of `*arguments` are one tuple."""
+    parameters = signature(graph.module.forward).parameters.values()
+    fixed = sum(parameter.kind is not Parameter.VAR_POSITIONAL for parameter in parameters)
+    if fixed == len(parameters):
+        return tuple(shapes)
+    return (*shapes[:fixed], tuple(shapes[fixed:]))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the notes of the exporter; its errors are exceptions."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
