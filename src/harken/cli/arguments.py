@@ -15,6 +15,7 @@ MAX_INTEGER = 1 << 63
 # Options of boolean fields that are true by default; the option sets the field to false.
 NEGATIONS = {"rewrite": "--same-words", "permute": "--same-order"}
 DEVICES = ("auto", "cpu", "cuda", "mps")
+ENGINES = ("torch", "ctranslate2", "onnx")
 
 # Search options by their name in `SearchConfig`: type, metavar, help.
 SEARCH: dict[str, tuple[type, str, str]] = {
@@ -115,6 +116,10 @@ class Parser(argparse.ArgumentParser):
         for name in names:
             kind, metavar, text = SEARCH[name]
             self.add_argument(flag(name), type=kind, metavar=metavar, help=text)
+
+    def add_engine(self) -> None:
+        text = "Engine that computes the model; others than torch export the run on first use"
+        self.add_argument("--engine", choices=ENGINES, default="torch", help=text)
 
     def add_device_and_json(self) -> None:
         self.add_argument("--device", choices=DEVICES, default="auto", help="Device to run on")

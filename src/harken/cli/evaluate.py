@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from harken.augment.conditions import parse_condition
+from harken.cli.engine import load_run
 from harken.cli.output import (
     format_estimate,
     print_json,
@@ -11,17 +12,16 @@ from harken.cli.output import (
     print_note,
     print_table,
 )
-from harken.cli.search_options import speech_only_error, with_search_options
+from harken.cli.search_options import speech_only_error
 from harken.errors import UserError
 from harken.pipeline import metrics_record
-from harken.run import load
 from harken.training.distributed import agree
 
 
 def run(options: argparse.Namespace) -> None:
     """Print the metrics of the clean data and of each condition."""
     files, split = data_files(options), options.split or "dev"
-    loaded = agree(lambda: with_search_options(load(options.folder, options.device), options))
+    loaded = agree(lambda: load_run(options))
     if options.condition and not loaded.task.recognizes_speech:
         raise speech_only_error("--condition", loaded)
     for condition in options.condition:

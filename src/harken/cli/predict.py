@@ -10,12 +10,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harken.cli.engine import load_run
 from harken.cli.inputs import UnreadableFile, count_lines, file_chunks, line_chunks
 from harken.cli.output import print_json, print_note, print_result, progress_bar
-from harken.cli.search_options import speech_only_error, with_search_options
+from harken.cli.search_options import speech_only_error
 from harken.errors import OptionError, UserError, error_text
 from harken.measure.abstention import PROBABILITY, guarantee_text, lowest_max_error, threshold_for
-from harken.run import Run, load
+from harken.run import Run
 from harken.tasks.prediction import Prediction, RankedOutput
 from harken.training.distributed import agree, world
 
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         problem = "torchrun: expected input files, got standard input, which only rank 0 can read"
         raise UserError(problem, fix="write the inputs to a file")
     # If loading fails on one rank, `agree` raises its error on all.
-    loaded = agree(lambda: with_search_options(load(options.folder, options.device), options))
+    loaded = agree(lambda: load_run(options))
     threshold = None if options.max_error is None else _threshold(loaded, options.max_error)
     takes_files = loaded.input_form != "lines"
     if options.times and not loaded.task.recognizes_speech:

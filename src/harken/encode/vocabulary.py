@@ -90,6 +90,10 @@ class Vocabulary:
         special = dict(zip(self.special, SPECIAL, strict=True))
         return [special.get(token) or self._token_text(token) for token in tokens]
 
+    def names(self) -> list[str]:
+        """Return the name of each token in tokenizer.json."""
+        return [str(self._tokenizer.id_to_token(token)) for token in range(len(self))]
+
     def begins_word(self, token: int) -> bool:
         """Return whether the token begins with white space."""
         return self._token_text(token)[:1].isspace()

@@ -8,7 +8,8 @@
 published, and `--engine` predicts with it. It returns `replace_methods(run.model, …)`, which
 replaces the methods that predictors call, with equal arguments and outputs:
 
-    forward                                 every model; all logits, also for a given target
+    forward                                 every model: all logits, also for a given target (the
+                                            positional arguments of the original are enough)
     encode, ctc_log_probs                   captioners and recognizers
     init_state, step, logits, reorder       models that generate with the search of Harken
     search                                  models with their own search instead of `step`; it has
@@ -52,6 +53,9 @@ class ExportFormat(Protocol):
 
     def load(self, folder: Path, run: Run) -> nn.Module:
         """Return a copy of `run.model` that computes with the files of an export."""
+
+    def usage(self, run: Run, name: str) -> str:
+        """Return the code or command that uses the folder `name`, for its model card."""
 
 
 def unsupported(format_name: str, choice: str, alternative: str) -> UserError:

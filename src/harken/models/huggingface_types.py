@@ -42,14 +42,19 @@ class WeightSource:
         weight = stored
         if self.fused_index is not None and self.heads is not None:
             by_head = stored.view(self.heads, 3, -1, *stored.shape[1:])[:, self.fused_index]
-            weight = by_head if self.rotated is None else _pair_halves(by_head, self.rotated)
+            weight = by_head if self.rotated is None else pair_halves(by_head, self.rotated)
             weight = weight.flatten(0, 1)
         elif self.fused_index is not None:
             weight = stored.chunk(3, dim=-1)[self.fused_index]
         return weight.t() if self.transposed else weight
 
+    def write(self, weight: Tensor, stored: Tensor) -> None:
+        """Write a weight to its place in the stored tensor; the inverse of `convert`."""
+        places = self.convert(torch.arange(stored.numel()).view(stored.shape))
+        stored.view(-1)[places.reshape(-1)] = weight.reshape(-1).to(stored.dtype)
 
-def _pair_halves(heads: Tensor, rotated: int) -> Tensor:
+
+def pair_halves(heads: Tensor, rotated: int) -> Tensor:
     """Reorder the features of queries or keys (axis 1), so that n and n + U/2 are a rotary pair.
 
     As stored, the pairs are n and n + rotated/2. Scores do not depend on the order.

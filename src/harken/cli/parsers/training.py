@@ -1,10 +1,15 @@
-"""Commands that train and evaluate: demo, new, train, evaluate, compare, predict, report, runs."""
+"""Commands that train and evaluate.
+
+demo, new, train, evaluate, compare, predict, export, report, runs
+"""
 
 from pathlib import Path
 
 from harken.cli.arguments import DEVICES, Parser, at_least, fraction
 
-# As in `recipe.TASKS`, whose module imports PyTorch.
+# As in `export/format.py` and `recipe.TASKS`, whose modules import PyTorch.
+FORMATS = ("hf", "onnx", "ctranslate2")
+PRECISIONS = ("float32", "float16", "int8")
 TASK_NAMES = ("answer", "classify", "tag", "fill", "lm", "translate", "transcribe", "caption")
 
 
@@ -93,6 +98,7 @@ def evaluate_options(parser: Parser) -> None:
     parser.add_search_options(("beam", "mode", "ctc_weight"))
     add, text = parser.add_argument, "Also evaluate on degraded audio, see below (repeatable)"
     add("--condition", action="append", default=[], metavar="KIND:AMOUNT", help=text)
+    parser.add_engine()
     parser.add_device_and_json()
     parser.epilog = """conditions (speech recognizers only), each applied separately:
   quiet:DB lowers the level; noise:DB, pink:DB, babble:DB and talker:DB add a signal at this SNR;
@@ -149,6 +155,7 @@ def predict_options(parser: Parser) -> None:
     add("--max-error", type=fraction, metavar="RATE", help=text)
     add("--times", action="store_true", help="Print start and end of every word (speech only)")
     parser.add_search_options()
+    parser.add_engine()
     parser.add_device_and_json()
     parser.epilog = """Lines of stdin are predicted as they arrive, in batches if several are
 waiting.
@@ -181,10 +188,34 @@ examples:
   echo "Where was … born?" | harken predict runs/demo --confidence
   harken predict runs/demo questions.txt --max-error 0.1
   harken predict runs/demo questions.txt --beam 8 --nbest 3
+  harken predict runs/demo questions.txt --engine ctranslate2
   harken predict runs/demo questions.txt --temperature 0.8 --top-p 0.9 --seed 1 --json
   harken predict runs/speech talk.wav call.flac --times
   sox in.mp3 -t wav - | harken predict runs/speech
   harken predict runs/captions beach.jpg test.npz#7
+"""
+
+
+def export_options(parser: Parser) -> None:
+    """Write a run as a Hugging Face, ONNX or CTranslate2 folder with equal outputs."""
+    add = parser.add_argument
+    parser.add_run_folder()
+    add("--to", choices=FORMATS, required=True, help="Format: " + ", ".join(FORMATS))
+    text = "Folder to write (default: RUN/exports/FORMAT-PRECISION)"
+    add("--out", type=Path, metavar="DIR", help=text)
+    text = "Precision of the weights: " + ", ".join(PRECISIONS)
+    add("--precision", choices=PRECISIONS, default=PRECISIONS[0], help=text)
+    parser.add_json()
+    parser.epilog = """The export is compared with the run before it is written: the logits, and
+the outputs of greedy search and of a beam of 5, on inputs of the dev set. In float32, an export is
+refused (exit code 1) if a logit differs by more than 1e-4 or less than 99 % of the outputs are
+equal. parity.json in the folder has the figures. A model that a format cannot represent is refused
+with the key of the recipe that causes it.
+
+examples:
+  harken export runs/mine --to hf --out models/mine
+  harken export runs/translate --to ctranslate2 --precision int8
+  harken predict runs/translate --engine ctranslate2 sentences.txt
 """
 
 

@@ -1,0 +1,33 @@
+"""Generated inputs, to compare an export with a run whose data are missing."""
+
+import numpy as np
+
+from harken.errors import UserError
+from harken.run import Run
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,?éßñжд水日本😀"
+MAX_WORDS = 30
+
+
+def synthetic_inputs(run: Run, count: int) -> list[str]:
+    """Return random lines of 1 to 30 words; the task `fill` needs a blank in each.
+
+    Other inputs are files, which are not generated.
+    """
+    if run.input_form != "lines" and run.inputs(1):
+        return []
+    if run.input_form != "lines":
+        raise UserError(
+            f"{run.folder}: the data of the dev split cannot be read, so the export cannot be "
+            "compared with the run",
+            fix="restore the files that data.dev names",
+        )
+    generator = np.random.default_rng(0)
+    lines = []
+    for _ in range(count):
+        lengths = generator.integers(1, 9, size=generator.integers(1, MAX_WORDS + 1))
+        words = ["".join(generator.choice(list(ALPHABET), size=length)) for length in lengths]
+        if run.recipe.task == "fill":
+            words[len(words) // 2] = "___"
+        lines.append(" ".join(words))
+    return lines
