@@ -48,12 +48,22 @@ def grouped(graph: Graph, shapes: list[Any]) -> tuple[Any, ...]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence the notes of the exporter; its errors are exceptions."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "root")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def quantize_graph(path: Path) -> None:
+    """Store the weights of matrix products as int8; activations are quantized at run time."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with quiet():
+        quantize_dynamic(path, path, weight_type=QuantType.QInt8)
