@@ -14,6 +14,7 @@ from torch import nn
 from harken.export.format import FormatName, Precision
 from harken.export.onnx_files import quantize_graph, write_graph
 from harken.export.onnx_models import model_graphs
+from harken.export.onnx_script import write_script
 from harken.layers.frontends import ImageSizes
 from harken.run import Run
 
@@ -34,6 +35,8 @@ class ONNXFormat:
             write_graph(graph, path)
             if precision == "int8":
                 quantize_graph(path)
+
+        write_script(run, folder)
 
     def load(self, folder: Path, run: Run) -> nn.Module:
         from harken.export.onnx_engine import load_sessions, with_sessions
