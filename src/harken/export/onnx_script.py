@@ -1,5 +1,7 @@
 """Write `predict.py`, config.json and vocabulary.json from the recipe of a run."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,9 @@ from harken.tasks import classify_text, fill, tag
 from harken.tasks.seq2seq import max_tokens
 from harken.tasks.transcribe_predictor import MAX_TOKENS
 
-SCRIPT, CONFIG, VOCABULARY, FILTERBANK = (
+SCRIPT, TOKENIZER, CONFIG, VOCABULARY, FILTERBANK = (
     "predict.py",
+    "tokenizer.py",
     "config.json",
     "vocabulary.json",
     "filterbank.npz",
@@ -45,17 +48,22 @@ class Script:
     summary: str
     usage: str = LINES
     parts: list[str] = field(default_factory=list)
+    tokenizer_parts: list[str] = field(default_factory=list)
+    tokenizer_modules: set[str] = field(default_factory=lambda: {"json"})
+    names: list[str] = field(default_factory=list)  # that predict.py imports from tokenizer.py
     options: dict[str, object] = field(default_factory=dict)
     modules: set[str] = field(default_factory=lambda: {"json", "sys"})
     config: dict[str, Any] = field(default_factory=dict)
     vocabulary: object = None
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def add_vocabulary(self, plain: PlainVocabulary) -> None:
+    def add_vocabulary(self, plain: PlainVocabulary, *names: str) -> None:
+        """Encode or decode with a tokenizer, whose functions `names` are used."""
         self.vocabulary = plain.content
-        self.parts += plain.parts
+        self.tokenizer_parts += plain.parts
         self.options |= plain.options
-        self.modules |= set(plain.modules)
+        self.tokenizer_modules |= set(plain.modules)
+        self.names = [*names]
 
     def add_words(self, words: WordVocabulary) -> None:
         self.vocabulary = {
@@ -63,7 +71,14 @@ class Script:
             "rows": dict(words.rows),
             "characters": dict(words.characters),
         }
-        self.parts.append("words")
+        self.tokenizer_parts.append("words")
+        self.names.append("word_inputs")
+
+    def add_whole_words(self) -> None:
+        """Split texts into words and punctuation marks."""
+        self.tokenizer_parts.append("whole_words")
+        self.tokenizer_modules |= {"re", "unicodedata"}
+        self.names.append("split_words")
 
     def add_filterbank(self, bank: FilterbankConfig) -> None:
         """Store the window and the weights of the bands, which do not depend on the sound."""
@@ -98,20 +113,33 @@ class Script:
         environment = Environment(
             loader=loader, keep_trailing_newline=True, undefined=StrictUndefined, autoescape=False
         )
-        text = environment.get_template("onnx_predict.py.jinja").render(
-            summary=self.summary,
-            usage=self.usage,
-            by_line=self.usage == LINES,
-            modules=sorted(self.modules),
-            parts=[f"onnx_{part}.py.jinja" for part in self.parts],
-            **self.options,
-        )
-        write_text(folder / SCRIPT, text)
+        files = {SCRIPT: "onnx_predict.py.jinja"}
+        if self.tokenizer_parts:
+            files[TOKENIZER] = "onnx_tokenizer.py.jinja"
+        for name, template in files.items():
+            text = environment.get_template(template).render(
+                summary=self.summary,
+                usage=self.usage,
+                by_line=self.usage == LINES,
+                modules=sorted(self.modules),
+                names=sorted(self.names),
+                parts=template_names(self.parts),
+                tokenizer_summary="The vocabulary of the model.",
+                tokenizer_modules=sorted(self.tokenizer_modules),
+                tokenizer_parts=template_names(self.tokenizer_parts),
+                **self.options,
+            )
+            write_text(folder / name, re.sub("\n{4,}", "\n\n\n", text).rstrip("\n") + "\n")
         write_text(folder / CONFIG, json_text(self.config, indent=1))
         if self.vocabulary is not None:
             write_text(folder / VOCABULARY, json_text(self.vocabulary))
         if self.arrays:
             np.savez(folder / FILTERBANK, **self.arrays)
+
+
+def template_names(parts: Sequence[str]) -> list[str]:
+    """Return the names of the templates of these parts."""
+    return [f"onnx_{part}.py.jinja" for part in parts]
 
 
 def write_script(run: Run, folder: Path) -> None:
@@ -138,7 +166,7 @@ def lm_script(run: Run) -> Script:
     stream: StreamEncoder = predictor.stream
     limit, max_prompt = predictor.limits
     script = Script(summary="Continue each line of text.")
-    script.add_vocabulary(plain_vocabulary(vocabulary))
+    script.add_vocabulary(plain_vocabulary(vocabulary), "decode", "encode", "token_text")
     script.parts += ["generate", "lm"]
     script.config = {
         "start": stream.start,
@@ -154,7 +182,7 @@ def answer_script(run: Run) -> Script:
     predictor: Any = run.predictor
     special = predictor.vocabulary.special
     script = Script(summary="Answer the question in each line.")
-    script.add_vocabulary(plain_vocabulary(predictor.vocabulary))
+    script.add_vocabulary(plain_vocabulary(predictor.vocabulary), "decode", "encode")
     script.parts += ["generate", "answer"]
     limit = predictor.max_answer_tokens
     script.config = {
@@ -170,7 +198,8 @@ def translate_script(run: Run) -> Script:
     """Return the script of a translator."""
     predictor: Any = run.predictor
     script = Script(summary="Translate each line of text.")
-    script.add_vocabulary(plain_vocabulary(predictor.vocabulary))
+    names = ("decode", "encode", "token_text")
+    script.add_vocabulary(plain_vocabulary(predictor.vocabulary), *names)
     script.parts += ["generate", "translate"]
     script.config = {
         "end": END,
@@ -185,8 +214,8 @@ def caption_script(run: Run) -> Script:
     predictor: Any = run.predictor
     images = predictor.recipe.encode.images
     script = Script(summary="Describe images.", usage="FILE.npy ...")
-    script.add_vocabulary(decoder_only(plain_vocabulary(predictor.vocabulary)))
-    script.parts += ["generate", "caption"]
+    script.add_vocabulary(decoder_only(plain_vocabulary(predictor.vocabulary)), "decode")
+    script.parts += ["pixels", "generate", "caption"]
     script.options["pixels"] = isinstance(images, PixelsConfig)
     script.config = {"end": END, "max_tokens": max_tokens(predictor.model, predictor.recipe.search)}
     return script
@@ -199,7 +228,7 @@ def transcribe_script(run: Run) -> Script:
     has_ctc, has_decoder = model.ctc is not None, model.decoder is not None
     limits = [limit for limit in (model.max_target, search.max_tokens) if limit]
     script = Script(summary="Transcribe speech.", usage="FILE.wav ...")
-    script.add_vocabulary(decoder_only(plain_vocabulary(predictor.vocabulary)))
+    script.add_vocabulary(decoder_only(plain_vocabulary(predictor.vocabulary)), "decode")
     script.add_filterbank(predictor.filterbank)
     script.parts += ["transcribe"] if has_ctc else ["generate", "transcribe"]
     script.modules |= {"itertools"} if has_ctc else set()
@@ -257,8 +286,11 @@ def fill_script(run: Run) -> Script:
     predictor: Any = run.predictor
     vocabulary: Vocabulary = predictor.vocabulary
     script = Script(summary="Fill the blanks ___ of each line.")
-    script.modules |= {"re", "unicodedata"}
-    script.parts += ["whole_words", "fill"]
+    script.add_whole_words()
+    script.tokenizer_parts.append("tokens")
+    script.names.append("TOKENS")
+    script.modules.add("re")
+    script.parts.append("fill")
     script.options["blank"] = fill.BLANK.pattern
     script.vocabulary = {"tokens": vocabulary.token_texts(range(len(vocabulary)))}
     script.config = {
@@ -276,18 +308,20 @@ def classify_script(run: Run) -> Script:
     usage = {"sound": "FILE.wav ...", "image": "FILE.npy ..."}.get(kind, LINES)
     script = Script(summary="Classify inputs.", usage=usage)
     if kind == "words":
-        script.modules |= {"re", "unicodedata"}
-        script.parts.append("whole_words")
+        script.add_whole_words()
         script.add_words(vocabulary.inputs.words)
         max_length = max_length or classify_text.MAX_LENGTH
     elif kind == "tokens":
         tokens: Vocabulary = vocabulary.inputs.tokens
-        script.add_vocabulary(plain_vocabulary(tokens))
+        script.add_vocabulary(plain_vocabulary(tokens), "encode")
         end = tokens.special.end
         script.config |= {"end": end, "start": end if tokens.start is None else tokens.start}
         max_length = max_length or classify_text.MAX_LENGTH
     elif kind == "sound":
         script.add_filterbank(recipe.encode.filterbank)
+    else:
+        script.parts.append("pixels")
+        script.options["pixels"] = True
     script.options |= {
         "input": kind,
         "multiple": recipe.is_multiple,

@@ -13,13 +13,13 @@ from harken.encode.tokenizer_file import CHARACTER, WORDS
 from harken.encode.vocabulary import SPECIAL, Vocabulary
 
 FIRST_CHARACTER = len(SPECIAL) + len(BYTES)  # bytes come before it in a vocabulary with fallback
-# The patterns of `tokenizer_file.py` over classes of characters: s is white space, p punctuation or
+# The patterns of `tokenizer_file.py` over classes of characters: Z is white space, p punctuation or
 # a symbol, w another character, L a letter, N a number. Literals stand for themselves.
 WORD_CLASSES = '"p" if category[0] in "PS" else "w"'
-WORD_PATTERN = " ?w+| ?p|[ s]+"
+WORD_PATTERN = " ?w+| ?p|[ Z]+"
 GPT2_LITERALS = " 'strevmld"
 GPT2_CLASSES = 'category[0] if category[0] in "LN" else "o"'
-GPT2_PATTERN = "'(?:[stmd]|re|ve|ll)| ?[Lstrevmld]+| ?N+| ?[o']+|[ s]+(?![^ s])|[ s]+"
+GPT2_PATTERN = "'(?:[stmd]|re|ve|ll)| ?[Lstrevmld]+| ?N+| ?[o']+|[ Z]+(?![^ Z])|[ Z]+"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
