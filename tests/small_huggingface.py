@@ -7,12 +7,20 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
 
 from harken.models.huggingface_files import Settings
 from harken.models.huggingface_types import ARCHITECTURES
 
 Weights = dict[str, Tensor]
+
+WORD_PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "they", "du", "##ck", "and", "swim"]
+WORD_PIECES += [
+    "here",
+    *(str(digit) for digit in range(10)),
+    *(f"##{digit}" for digit in range(10)),
+]
 
 # Distinct sizes: a swapped axis cannot pass by luck.
 GPT2 = {"vocab_size": 29, "n_positions": 17, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_inner": 20}
@@ -80,3 +88,16 @@ def write_folder(folder: Path, family: str, **settings: Any) -> Path:
     shapes = {source.name: source.shape for source in sources}
     weights = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
     return write(folder, config, weights)
+
+
+def write_bert(folder: Path, **settings: Any) -> Path:
+    """Write a small BERT with an uncased WordPiece tokenizer; three embeddings have no token."""
+    sizes = {"vocab_size": len(WORD_PIECES) + 3, "max_position_embeddings": 40, **settings}
+    write_folder(folder, "bert", **sizes)
+    ids = {piece: number for number, piece in enumerate(WORD_PIECES)}
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tokenizer.add_special_tokens(WORD_PIECES[:5])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder

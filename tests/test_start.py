@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import harken
 from harken.errors import UserError
@@ -26,15 +26,9 @@ from harken.training.checkpoint import load_weights, model_state
 from harken.training.loop import Event, StepDone
 from harken.training.signals import Interrupted
 from small_files import error_of, write_files
-from small_huggingface import write_folder
+from small_huggingface import write_bert, write_folder
 from untrained import equal_weights
 
-WORD_PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "they", "du", "##ck", "and", "swim"]
-WORD_PIECES += [
-    "here",
-    *(str(digit) for digit in range(10)),
-    *(f"##{digit}" for digit in range(10)),
-]
 TAG = 'task = "tag"\n[data]\ntrain = "train.conllu"\ndev = "dev.conllu"\n'
 TAG += '[model]\nstart_from = "bert"\n'
 TAG += "[training.tags]\nsteps = 4\nbatch_tokens = 40\nsave_every = 2\n"
@@ -47,19 +41,6 @@ ANSWER += '[model]\nstart_from = "gpt"\n[training.pretrain]\nsteps = 2\nbatch_to
 CLASSIFY = 'task = "classify"\n[data]\ninput = "text"\ntrain = "labels.tsv"\ndev = 0.3\n[model]\n'
 CLASSIFY += 'start_from = "bert"\npooling.kind = "first"\n'
 CLASSIFY += "[training.labels]\nsteps = 4\nbatch_size = 5\nsave_every = 2\n"
-
-
-def write_bert(folder: Path, **settings: Any) -> Path:
-    """Write a small BERT with an uncased WordPiece tokenizer; three embeddings have no token."""
-    sizes = {"vocab_size": len(WORD_PIECES) + 3, "max_position_embeddings": 40, **settings}
-    write_folder(folder, "bert", **sizes)
-    ids = {piece: number for number, piece in enumerate(WORD_PIECES)}
-    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    tokenizer.add_special_tokens(WORD_PIECES[:5])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return folder
 
 
 def write_gpt(folder: Path, family: str = "gpt2") -> Path:

@@ -26,7 +26,7 @@ from harken.inputs import is_file, short_path
 
 TOKENIZER_FILE = "tokenizer.json"
 MASKS = ("<mask>", "[MASK]")
-UNKNOWNS = ("<unk>", "[UNK]")
+UNKNOWNS = ("<unk>", "[UNK]", "<unknown>")
 ENDS = ("<|endoftext|>", "</s>", "<end>")
 MAX_PIECES = 32  # per word; further pieces are ignored
 

@@ -21,10 +21,12 @@ from harken.export.ctranslate2_spec import (
 from harken.export.format import ExportFormat, FormatName, Precision, replace_methods
 from harken.export.requirements import Requirements
 from harken.export.tokenizer_json import write_tokenizer
+from harken.inputs import read_json
 from harken.models.gpt import GPT
 from harken.models.seq2seq import EncoderDecoder
 from harken.run import Run
 
+CONFIG, MAX_BYTES = "config.json", 2**24
 Beams = list[list[TokenHypothesis]]
 
 
@@ -45,7 +47,8 @@ class CTranslate2Format(ExportFormat):
             raise Requirements("ctranslate2").refuse(choice)
 
     def write(self, run: Run, folder: Path, precision: Precision) -> None:
-        model, vocabulary = run.model, run.vocabulary
+        model: Any = run.model
+        vocabulary: Any = run.vocabulary
         tokens = vocabulary.names()
         end, unknown = tokens[vocabulary.special.end], tokens[vocabulary.special.unknown]
         if isinstance(model, GPT):
@@ -60,6 +63,7 @@ class CTranslate2Format(ExportFormat):
             max_length = model.max_source
         spec.config.bos_token = spec.config.eos_token = end
         spec.config.unk_token = unknown
+        spec.config.add_attribute("precision", precision)  # for `load`; CTranslate2 ignores it
         spec.validate()
         spec.optimize(quantization=precision)
         spec.save(str(folder))
@@ -70,9 +74,14 @@ class CTranslate2Format(ExportFormat):
 
         is_gpt = isinstance(run.model, GPT)
         loader = ctranslate2.Generator if is_gpt else ctranslate2.Translator
-        model = loader(str(folder), device="cpu", intra_threads=torch.get_num_threads())
+        stored = read_json(folder / CONFIG, "the config of an export", max_bytes=MAX_BYTES)
+        # CPUs store float16 weights, but compute in float32.
+        compute_type = "int8" if stored.get("precision") == "int8" else "float32"
+        threads = torch.get_num_threads()
+        model = loader(str(folder), device="cpu", compute_type=compute_type, intra_threads=threads)
         engine = GeneratorEngine if is_gpt else TranslatorEngine
-        loaded = engine(model, run.vocabulary.names())
+        vocabulary: Any = run.vocabulary
+        loaded: Any = engine(model, vocabulary.names())
         return replace_methods(run.model, forward=loaded.forward, search=loaded.search)
 
     def usage(self, run: Run, name: str) -> str:

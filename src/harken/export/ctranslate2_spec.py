@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from harken.attention.multihead import MultiHead, MultiHeadConfig
-from harken.attention.positions import InputPosition
-from harken.attention.relative import Position, RotaryConfig
+from harken.attention.relative import Position
 from harken.export.requirements import Requirements
 from harken.layers.feedforward import FeedForward
 from harken.layers.transformer import Stack, TransformerBlock
@@ -100,7 +99,7 @@ def encoder_decoder_spec(model: EncoderDecoder, config: EncoderDecoderConfig) ->
     embedding = decoder_model.embedding if model.embedding is None else model.embedding
     encoder.scale_embeddings = False
     encoder.embeddings[0].weight = _array(embedding.weight)
-    _set_positions(encoder, transformer.position, source.max_length)
+    _set_positions(encoder, transformer.position, source.position.kind, source.max_length)
     if source.embedding_norm:
         _set_norm(encoder.layernorm_embedding, transformer.norm)
     _set_stack(encoder, transformer.stack, source)
@@ -126,7 +125,7 @@ def _options(config: Any, width: int) -> dict[str, Any]:
         "num_heads_kv": attention.kv_heads or attention.heads,
         "head_dim": head_width,
     }
-    if isinstance(config.position, RotaryConfig):
+    if config.position.kind == "rotary":
         options |= {
             "rotary_dim": 2 * (int(config.position.fraction * head_width) // 2),
             "rotary_interleave": False,
@@ -140,17 +139,17 @@ def fill_decoder(spec: Any, model: Any, config: Any) -> None:
     spec.scale_embeddings = False
     spec.embeddings.weight = _array(model.embedding.weight)
     spec.projection.weight = _array(model.lm_head.weight)
-    _set_positions(spec, model.position, config.max_length)
+    _set_positions(spec, model.position, config.position.kind, config.max_length)
     _set_stack(spec, model.stack, config)
 
 
-def _set_positions(spec: Any, position: Position, max_length: int) -> None:
-    if isinstance(position, InputPosition):
-        table = position.vectors(torch.arange(max_length)[None, :, None])[0]
-        spec.position_encodings.encodings = _array(table)
-    elif hasattr(spec, "position_encodings") and not hasattr(position, "pairs"):
-        # Without a table, CTranslate2 would add sinusoids.
-        spec.position_encodings.encodings = np.zeros((max_length, position.width), dtype=np.float32)
+def _set_positions(spec: Any, position: Position, kind: str, max_length: int) -> None:
+    if kind == "rotary":
+        return
+    # Without a table, CTranslate2 would add sinusoids.
+    zeros = torch.zeros(1, max_length, position.width)
+    table = position.embed(zeros, torch.arange(max_length)[None, :, None])
+    spec.position_encodings.encodings = _array(table[0])
 
 
 def _set_stack(spec: Any, stack: Stack, config: Any) -> None:
@@ -203,7 +202,7 @@ def _rotated_first(weights: Weights, heads: int, fraction: float) -> Weights:
     order = pair_halves(torch.arange(width)[None], 2 * (int(fraction * width) // 2))[0].argsort()
 
     def reordered(tensor: Tensor) -> Tensor:
-        return tensor.unflatten(0, (heads, width))[:, order].flatten(0, 1)
+        return tensor.view(heads, width, *tensor.shape[1:])[:, order].flatten(0, 1)
 
     weight, bias = weights
     return reordered(weight), None if bias is None else reordered(bias)
@@ -229,4 +228,5 @@ def _set_norm(spec: Any, norm: Any) -> None:
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    return np.ascontiguousarray(tensor.detach().float().cpu().numpy())
+    # A copy, because CTranslate2 quantizes in place.
+    return np.ascontiguousarray(tensor.detach().float().cpu().numpy()).copy()

@@ -29,7 +29,7 @@ def export_run(run: Run, name: FormatName, folder: Path, precision: Precision) -
     check_exportable(chosen, run, precision)
     if folder.exists() and not is_file(folder / PARITY):
         raise UserError(
-            f"--out {folder}: it already exists and is not an export",
+            f"{folder}: it already exists and is not an export",
             fix="choose another folder",
         )
     with replacing_folder(folder) as unfinished:
@@ -49,9 +49,9 @@ def check_exportable(chosen: ExportFormat, run: Run, precision: Precision) -> No
     """Raise `UserError` if the format cannot hold the model in this precision."""
     if precision not in chosen.precisions:
         raise UserError(
-            f"--precision {precision}: format {chosen.name} does not support it (expected "
+            f"precision: format {chosen.name} does not support {precision!r} (expected "
             f"{' or '.join(chosen.precisions)})",
-            fix=f"use --precision {chosen.precisions[0]}",
+            fix=f"use {chosen.precisions[0]}",
         )
     chosen.check(run, precision)
 

@@ -63,7 +63,7 @@ def unsupported(format_name: str, choice: str, alternative: str) -> UserError:
 
     `choice` names a key of the recipe and its value, such as "model.position.kind = 'alibi'".
     """
-    return UserError(f"--to {format_name}: the format cannot represent {choice}", fix=alternative)
+    return UserError(f"format {format_name}: it cannot represent {choice}", fix=alternative)
 
 
 def replace_methods(model: M, **methods: Callable[..., Any]) -> M:
@@ -92,7 +92,7 @@ def export_format(name: FormatName) -> ExportFormat:
     missing = [package for package in chosen.packages if find_spec(package) is None]
     if missing:
         raise UserError(
-            f"--to {name}: Python package {missing[0]!r} is not installed",
+            f"format {name}: Python package {missing[0]!r} is not installed",
             fix=f'install it with `pip install "harken[{name}]"`',
         )
     return chosen

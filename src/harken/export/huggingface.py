@@ -16,7 +16,7 @@ from harken.export.huggingface_engine import causal_methods, seq2seq_methods
 from harken.export.huggingface_models import HuggingFaceClass, bert_model, gpt_model
 from harken.export.huggingface_seq2seq import seq2seq_model, seq2seq_weights
 from harken.export.requirements import Requirements
-from harken.export.tokenizer_json import write_tokenizer
+from harken.export.tokenizer_json import write_pieces, write_tokenizer
 from harken.files import write_tensors, write_text
 from harken.models.classifier import TokenClassifier
 from harken.models.cloze import END_TOKENS, MaskedLM, add_end_tokens
@@ -53,6 +53,8 @@ class HuggingFaceFormat(ExportFormat):
         exported_model(run)
 
     def write(self, run: Run, folder: Path, precision: Precision) -> None:
+        recipe: Any = run.recipe
+        vocabulary: Any = run.vocabulary
         exported = exported_model(run)
         cls = exported.hugging_face
         settings = {
@@ -77,17 +79,16 @@ class HuggingFaceFormat(ExportFormat):
                 after=list(exported.after),
                 max_length=_max_length(cls),
                 pad_left=isinstance(run.model, GPT),
-                without_space=run.recipe.task == "lm" and run.recipe.encode.kind == "characters",
+                without_space=recipe.task == "lm" and recipe.encode.kind == "characters",
             )
         elif isinstance(run.model, PieceTagger):
-            write_text(
-                folder / "tokenizer.json", json.dumps(run.vocabulary.pieces.to_plain()["tokenizer"])
-            )
+            write_pieces(folder, vocabulary.pieces, _max_length(cls))
 
     def load(self, folder: Path, run: Run) -> nn.Module:
         import transformers
 
-        transformers.utils.logging.disable_progress_bar()
+        logging: Any = transformers.utils.logging
+        logging.disable_progress_bar()
         cls = getattr(transformers, exported_model(run).hugging_face.class_name)
         loaded: Any = cls.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
         return replace_methods(run.model, **_methods(run.model, loaded))
@@ -113,7 +114,9 @@ AUTO_CLASSES = {
 
 def exported_model(run: Run) -> ExportedModel:
     """Return the class and the weights of a run; raise `UserError` if no class is equal."""
-    model, recipe = run.model, run.recipe
+    model: Any = run.model
+    recipe: Any = run.recipe
+    vocabulary: Any = run.vocabulary
     if isinstance(model, GPT):
         return _gpt(run, model)
     if isinstance(model, TokenClassifier):
@@ -123,7 +126,7 @@ def exported_model(run: Run) -> ExportedModel:
     if isinstance(model, PieceTagger):
         return _tagger(run, model)
     if isinstance(model, EncoderDecoder):
-        cls, vocabulary = seq2seq_model(recipe.model, run.vocabulary.sizes.entries), run.vocabulary
+        cls = seq2seq_model(recipe.model, vocabulary.sizes.entries)
         limit = {"max_new_tokens": model.max_target, "num_beams": max(1, recipe.search.beam)}
         return ExportedModel(
             cls, seq2seq_weights(model, recipe.model), vocabulary, generation=limit
@@ -133,7 +136,7 @@ def exported_model(run: Run) -> ExportedModel:
     )
 
 
-def _gpt(run: Run, model: GPT) -> ExportedModel:
+def _gpt(run: Any, model: GPT) -> ExportedModel:
     vocabulary, special = run.vocabulary, run.vocabulary.special
     cls = gpt_model(run.recipe.model, vocabulary.sizes.entries)
     weights = stored_weights(cls, vocabulary.sizes.entries, model.state_dict())
@@ -146,7 +149,7 @@ def _gpt(run: Run, model: GPT) -> ExportedModel:
     return ExportedModel(cls, weights, vocabulary, (start,), (), generation)
 
 
-def _classifier(run: Run, model: TokenClassifier) -> ExportedModel:
+def _classifier(run: Any, model: TokenClassifier) -> ExportedModel:
     config, vocabulary = run.recipe.model, run.vocabulary.inputs.tokens
     needs = Requirements("hf")
     needs.require("model.pooling.kind", config.pooling.kind, "first", where="BERT")
@@ -173,7 +176,7 @@ def _classifier(run: Run, model: TokenClassifier) -> ExportedModel:
     return ExportedModel(cls, weights, vocabulary, (start,), (end,))
 
 
-def _masked(run: Run, model: MaskedLM) -> ExportedModel:
+def _masked(run: Any, model: MaskedLM) -> ExportedModel:
     """Return a token classifier whose labels are words.
 
     The head of `BertForMaskedLM` has an activation and a norm, which Harken's does not have.
@@ -192,7 +195,7 @@ def _masked(run: Run, model: MaskedLM) -> ExportedModel:
     return ExportedModel(with_labels(cls, names), weights, vocabulary, (end,), (end,))
 
 
-def _tagger(run: Run, model: PieceTagger) -> ExportedModel:
+def _tagger(run: Any, model: PieceTagger) -> ExportedModel:
     """Return a token classifier; its segments are the case patterns of words, 0 is none."""
     config, words = run.recipe.model, run.vocabulary
     state = model.state_dict()
@@ -225,6 +228,7 @@ def stored_weights(
     cls: HuggingFaceClass, vocabulary: int, state: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return the tensors of the file; biases and segments that the model lacks are zeros."""
+    assert cls.config is not None
     architecture = ARCHITECTURES[cls.model_type]
     stored: dict[str, Tensor] = {}
     for name, source in architecture.sources(cls.config, vocabulary):
@@ -236,7 +240,7 @@ def stored_weights(
     return stored
 
 
-def _methods(model: nn.Module, loaded: Any) -> dict[str, Callable[..., Any]]:
+def _methods(model: Any, loaded: Any) -> dict[str, Callable[..., Any]]:
     """Return the methods of `model`, computed by a class of `transformers`."""
     if isinstance(model, GPT):
         return causal_methods(loaded)
@@ -266,7 +270,7 @@ def _methods(model: nn.Module, loaded: Any) -> dict[str, Callable[..., Any]]:
     return {"forward": tokens_to_logits}
 
 
-def _token_ids(run: Run, exported: ExportedModel) -> dict[str, int]:
+def _token_ids(run: Any, exported: ExportedModel) -> dict[str, int]:
     if exported.vocabulary is None:
         return {"pad_token_id": run.vocabulary.pieces.sep}
     special, start = exported.vocabulary.special, exported.vocabulary.start
@@ -282,4 +286,4 @@ def _token_ids(run: Run, exported: ExportedModel) -> dict[str, int]:
 
 def _max_length(cls: HuggingFaceClass) -> int:
     names = ("n_positions", "max_position_embeddings")
-    return next(cls.settings[name] for name in names if name in cls.settings)
+    return next(int(cls.settings[name]) for name in names if name in cls.settings)

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harken.attention.positions import LearnedConfig
-from harken.attention.relative import RotaryConfig
 from harken.export.requirements import Requirements
 from harken.layers.feedforward import FeedForwardConfig
 from harken.models.encoders import TextEncoderConfig, TransformerEncoderConfig
@@ -26,7 +24,8 @@ class HuggingFaceClass:
 
     model_type: str
     class_name: str
-    config: GPTConfig | TextEncoderConfig  # of the weights in the file
+    # of the weights in the file; None for a class that Harken does not read
+    config: GPTConfig | TextEncoderConfig | None
     settings: Mapping[str, Any]
 
 
@@ -35,15 +34,15 @@ def gpt_model(config: GPTConfig, vocabulary: int) -> HuggingFaceClass:
     needs = Requirements("hf")
     needs.require("model.mask", config.mask, "causal")
     needs.require("model.window", config.window, None)
-    position, feedforward = config.position, config.feedforward
-    if isinstance(position, LearnedConfig):
+    feedforward = config.feedforward
+    position: Any = config.position
+    if position.kind == "learned":
         where = "GPT-2, the class with learned positions"
         needs.require("model.position.combine", position.combine, "add")
         needs.require("model.norm.kind", config.norm.kind, "layer", where=where)
         needs.require("model.norm.place", config.norm.place, "pre", where=where)
         return _gpt2(needs, config, vocabulary, where)
-    if not isinstance(position, RotaryConfig):
-        needs.require("model.position.kind", position.kind, "learned", "rotary")
+    needs.require("model.position.kind", position.kind, "learned", "rotary")
     if config.norm.kind == "rms":
         where = "Llama, the class with rotary positions and RMSNorm"
         needs.require("model.norm.place", config.norm.place, "pre", where=where)
@@ -87,8 +86,8 @@ def _gpt2(needs: Requirements, config: GPTConfig, vocabulary: int, where: str) -
 def _gpt_neox(
     needs: Requirements, config: GPTConfig, vocabulary: int, where: str
 ) -> HuggingFaceClass:
-    assert isinstance(config.position, RotaryConfig)
-    feedforward, position = config.feedforward, config.position
+    feedforward = config.feedforward
+    position: Any = config.position
     needs.attention("model.attention", config.attention, config.width)
     needs.require(
         "model.feedforward.activation", feedforward.activation, *ACTIVATION_NAMES, where=where
@@ -118,8 +117,8 @@ def _gpt_neox(
 
 
 def _llama(needs: Requirements, config: GPTConfig, vocabulary: int) -> HuggingFaceClass:
-    assert isinstance(config.position, RotaryConfig)
-    attention, position = config.attention, config.position
+    attention = config.attention
+    position: Any = config.position
     needs.attention("model.attention", attention, config.width, is_llama=True)
     head_width, key_width = attention.head_widths(config.width)
     needs.rotary("model.position", position.fraction, key_width, partial=False)
@@ -171,9 +170,9 @@ def bert_model(
     """Return a BERT class; `key` is the key of the encoder in the recipe."""
     needs = Requirements("hf")
     needs.require(f"{key}.kind", encoder.kind, "transformer")
-    needs.require(f"{key}.position.kind", encoder.position.kind, "learned", where="BERT")
-    assert isinstance(encoder.position, LearnedConfig)
-    needs.require(f"{key}.position.combine", encoder.position.combine, "add", where="BERT")
+    position: Any = encoder.position
+    needs.require(f"{key}.position.kind", position.kind, "learned", where="BERT")
+    needs.require(f"{key}.position.combine", position.combine, "add", where="BERT")
     needs.require(f"{key}.norm.kind", encoder.norm.kind, "layer", where="BERT")
     needs.require(f"{key}.norm.place", encoder.norm.place, "post", where="BERT")
     needs.require(f"{key}.embedding_norm", encoder.embedding_norm, True, where="BERT")

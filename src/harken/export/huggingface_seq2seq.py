@@ -13,8 +13,6 @@ from torch import Tensor
 from harken.attention.sinusoids import angles
 from harken.export.huggingface_models import ACTIVATION_NAMES, HuggingFaceClass, inner_width
 from harken.export.requirements import Requirements
-from harken.models.decoders import TransformerDecoderConfig
-from harken.models.encoders import TransformerEncoderConfig
 from harken.models.seq2seq import EncoderDecoder, EncoderDecoderConfig
 
 LAYER = re.compile(r"(encoder|decoder)\.stack\.(?:blocks\.(\d+)\.)?(.+)\.(weight|bias)")
@@ -41,11 +39,10 @@ INPUTS = ("q_proj", "k_proj", "v_proj", "fc1")
 def seq2seq_model(config: EncoderDecoderConfig, vocabulary: int) -> HuggingFaceClass:
     """Return the class of a translator."""
     needs = Requirements("hf")
-    encoder, decoder = config.encoder, config.decoder
+    encoder: Any = config.encoder
+    decoder: Any = config.decoder
     needs.require("model.encoder.kind", encoder.kind, "transformer")
     needs.require("model.decoder.kind", decoder.kind, "transformer")
-    assert isinstance(encoder, TransformerEncoderConfig)
-    assert isinstance(decoder, TransformerDecoderConfig)
     needs.require("model.share_embeddings", config.share_embeddings, True)
     needs.require("model.decoder.tie_embeddings", decoder.tie_embeddings, True)
     needs.require("model.encoder.embedding_norm", encoder.embedding_norm, False)
@@ -96,8 +93,8 @@ def seq2seq_weights(model: EncoderDecoder, config: EncoderDecoderConfig) -> dict
     state = model.state_dict()
     embedding = state["decoder.embedding.weight"][:, order]
     stored = {"model.shared.weight": embedding, "final_logits_bias": torch.zeros(1, len(embedding))}
-    length = max(config.encoder.max_length, config.decoder.max_length)
-    phases = angles(torch.arange(length), width, base=10000.0)
+    length = max(config.max_source, config.decoder.max_length)
+    (phases,) = angles(torch.arange(length)[None], width, base=10000.0)
     for side in ("encoder", "decoder"):
         table = torch.cat((phases.sin(), phases.cos()), dim=-1)
         stored[f"model.{side}.embed_positions.weight"] = table

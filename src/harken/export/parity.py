@@ -82,7 +82,7 @@ class Parity:
         worst = min(outputs.share for outputs in self.outputs.values())
         if not self.max_logit_difference <= MAX_DIFFERENCE or worst < MIN_EQUAL:
             raise Failure(
-                f"--to {self.format}: the export disagrees with the original (expected logits "
+                f"format {self.format}: the export disagrees with the original (expected logits "
                 f"within {MAX_DIFFERENCE:g} and {MIN_EQUAL:.0%} equal outputs, got "
                 f"{self.max_logit_difference:.2g} and {worst:.1%}), so it was not written",
                 fix="report this as a bug of Harken, with the recipe of the run",
@@ -157,10 +157,11 @@ def searches(run: Run) -> dict[str, Run]:
     """Return the run with greedy search and with beam search."""
     assert run.search is not None
     limit = run.search.max_tokens
-    off = {"temperature": None, "top_k": None, "top_p": None}
     if run.recipe.task == "lm":
-        off["max_tokens"] = min(limit or MAX_TOKENS, MAX_TOKENS)
-    changed = replace(run.search, beam=1, **off)
+        limit = min(limit or MAX_TOKENS, MAX_TOKENS)
+    changed = replace(
+        run.search, beam=1, temperature=None, top_k=None, top_p=None, max_tokens=limit
+    )
     return {name: run.with_search(replace(changed, beam=beam)) for name, beam in SEARCHES.items()}
 
 
@@ -195,8 +196,9 @@ def _mask(logits: Tensor, output: Any, arguments: Sequence[Any]) -> Tensor | Non
     """Return the mask of real positions, if the logits have an axis with padding."""
     candidates = [getattr(output, "present", None), *arguments]
     for mask in reversed(candidates):
-        is_mask = isinstance(mask, Tensor) and mask.dtype == torch.bool
-        if is_mask and logits.dim() == 3 and logits.shape[:2] == mask.shape:
+        if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+            continue
+        if logits.dim() == 3 and logits.shape[:2] == mask.shape:
             return mask
     return None
 
@@ -240,8 +242,8 @@ def forward_arguments(run: Run, inputs: Sequence[str]) -> list[tuple[Any, ...]]:
     if encoded:
         pairs = zip(encoded, searched, strict=True)
         return [(*arguments, _targets(best, model.max_target)) for arguments, (_, _, best) in pairs]
-    if isinstance(model, Seq2Seq):
-        limit = model.max_target
+    if isinstance(run.model, Seq2Seq):
+        limit: int = model.max_target
         return [(prompts, present, _targets(best, limit)) for prompts, present, best in searched]
     return [(_continued(*call, model.max_length),) for call in searched]
 

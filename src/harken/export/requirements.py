@@ -6,7 +6,7 @@ from harken.attention.multihead import MultiHeadConfig
 from harken.errors import UserError
 from harken.export.format import unsupported
 
-ALTERNATIVE = "use --to onnx, which can represent every model"
+ALTERNATIVE = "export to format onnx, which can represent every model"
 
 
 class Requirements:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from harken.encode.pretrained import WordPieces
 from harken.encode.tokenizer_file import build_tokenizer
 from harken.encode.vocabulary import SPECIAL_IDS, Vocabulary, adds_space
 from harken.files import write_text
@@ -53,6 +54,23 @@ def write_tokenizer(
         "split_special_tokens": True,  # Harken encodes "<mask>" in a text as text
         "clean_up_tokenization_spaces": False,
         "padding_side": "left" if pad_left else "right",
+        "model_max_length": max_length,
+    }
+    write_text(folder / TOKENIZER, json.dumps(content, ensure_ascii=False, indent=1))
+    write_text(folder / TOKENIZER_CONFIG, json.dumps(config, ensure_ascii=False, indent=1))
+
+
+def write_pieces(folder: Path, pieces: WordPieces, max_length: int) -> None:
+    """Write the tokenizer of a tagger; it encodes words, with `is_split_into_words`."""
+    content = pieces.to_plain()["tokenizer"]
+    names = _names(content)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "cls_token": names[pieces.cls],
+        "sep_token": names[pieces.sep],
+        "pad_token": names[pieces.sep],
+        "split_special_tokens": True,
+        "clean_up_tokenization_spaces": False,
         "model_max_length": max_length,
     }
     write_text(folder / TOKENIZER, json.dumps(content, ensure_ascii=False, indent=1))

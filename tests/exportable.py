@@ -1,19 +1,21 @@
 """Small untrained runs of models that formats can represent."""
 
 from collections.abc import Sequence
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import nn
 
 from harken.run import Run, load
 from small_models import add_noise
 from untrained import task_recipe, untrained_run
 
-GPT = ("model.layers=2", "model.width=24", "model.max_length=90", "model.attention.heads=3")
-LM = (*GPT, "search.max_tokens=12")
+GPT = (
+    "model.layers=2",
+    "model.width=24",
+    "model.max_length=90",
+    "model.attention.heads=3",
+    "search.max_tokens=11",
+)
 ROTARY = ("model.position={kind='rotary'}",)
 LLAMA = (
     "model.position={kind='rotary',base=500.0}",
@@ -32,7 +34,7 @@ TRANSLATE = (
     "model.decoder.layers=3",
     "model.decoder.width=24",
     "model.decoder.attention.heads=2",
-    "model.decoder.max_length=30",
+    "model.decoder.max_length=19",
 )
 SINUSOID = (
     "model.encoder.position={kind='sinusoid'}",
@@ -46,27 +48,30 @@ BERT = (
     "model.encoder.attention.heads=3",
 )
 
-# name: task, overrides
+# name: task and overrides of the recipe
 CASES: dict[str, tuple[str, Sequence[str]]] = {
-    "lm gpt2": ("lm", LM),
+    "lm gpt2": ("lm", GPT),
     "lm gpt2 biases": (
         "lm",
         (
-            *LM,
+            *GPT,
             "encode={kind='bpe',vocab_size=283}",
             "model.attention.bias=true",
             "model.tie_embeddings=false",
             "model.feedforward={activation='relu',inner=31,bias=false}",
         ),
     ),
-    "answer gpt2": ("answer", (*GPT, "encode.vocab_size=291")),
+    "answer gpt2": (
+        "answer",
+        (*GPT, "model.position={kind='learned'}", "encode.vocab_size=291"),
+    ),
     "answer neox": ("answer", (*GPT, *ROTARY, "encode.vocab_size=291")),
     "answer neox parallel": (
         "answer",
         (*GPT, "model.position={kind='rotary',fraction=0.25}", "model.norm.place='parallel'"),
     ),
     "answer llama": ("answer", (*GPT, *LLAMA, "encode={kind='words',vocab_size=50}")),
-    "lm llama": ("lm", (*LM, *LLAMA, "encode={kind='unigram',vocab_size=300}")),
+    "lm llama": ("lm", (*GPT, *LLAMA, "encode={kind='unigram',vocab_size=300}")),
     "translate marian": ("translate", (*TRANSLATE, *SINUSOID, *POST)),
     "translate pegasus": ("translate", (*TRANSLATE, *SINUSOID)),
     "translate rotary": ("translate", TRANSLATE),
@@ -92,18 +97,18 @@ CASES: dict[str, tuple[str, Sequence[str]]] = {
 }
 
 
-def noise(model: nn.Module) -> None:
-    """Set large random weights, so that logits and outputs differ between inputs."""
-    add_noise(model, seed=3, strength=1.0)
+SUPPORTED = {
+    "hf": [name for name in CASES if name not in ("translate rotary", "translate learned")],
+    "ctranslate2": [name for name in CASES if name.split()[0] in ("lm", "answer", "translate")],
+}
 
 
-@cache
 def small_run(name: str, folder: Path) -> Run:
-    """Return a run of `CASES`."""
+    """Return a run of `CASES` with random weights, whose outputs differ between inputs."""
     task, overrides = CASES[name]
     path = folder / name.replace(" ", "-")
     if not path.exists():
         recipe: Any = task_recipe(task, folder, overrides)
-        untrained_run(recipe, path, noise)
-    torch.manual_seed(0)
+        strength = 3.0 if "marian" in name else 2.0
+        untrained_run(recipe, path, partial(add_noise, seed=3, strength=strength))
     return load(path, "cpu")
