@@ -54,10 +54,11 @@ class GPTGraph(nn.Module):
     def forward(
         self, tokens: Tensor, present: Tensor, past_present: Tensor, *past: Tensor
     ) -> tuple[Tensor, ...]:
-        model, time = self.model, tokens.shape[1]
+        model = self.model
+        past_count = past_present.long().sum(dim=1, keepdim=True)
+        positions = (past_count + present.long().cumsum(dim=1) - 1).clamp(min=0)
         present = torch.cat((past_present, present), dim=1)
         key_positions = (present.long().cumsum(dim=1) - 1).clamp(min=0)
-        positions = key_positions[:, key_positions.shape[1] - time :]
         mask = build_mask(
             model.mask_kind, positions, key_positions, window=model.window, present=present
         )
@@ -167,11 +168,12 @@ class TransformerDecoderGraph(nn.Module):
     def forward(
         self, tokens: Tensor, memory_present: Tensor, *caches: Tensor
     ) -> tuple[Tensor, ...]:
-        decoder, count = self.decoder, self.memory_tensors
-        layers = len(decoder.stack.blocks)
-        memory, past = (unflatten_cache(part, layers) for part in (caches[:count], caches[count:]))
-        key_positions = torch.arange(past[0].values.shape[2] + tokens.shape[1])[None]
-        positions = key_positions[:, past[0].values.shape[2] :]
+        decoder, layers = self.decoder, len(self.decoder.stack.blocks)
+        memory = unflatten_cache(caches[: self.memory_tensors], layers)
+        past = unflatten_cache(caches[self.memory_tensors :], layers)
+        past_count, count = past[0].values.shape[2], tokens.shape[1]
+        key_positions = torch.arange(past_count + count)[None]
+        positions = torch.arange(count)[None] + past_count
         state = CausalState(
             past,
             *first_positions(tokens.device),
