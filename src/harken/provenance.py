@@ -53,6 +53,11 @@ def recorded_threads(folder: Path) -> int:
     return int(_read(folder)["threads"])
 
 
+def recorded_version(folder: Path) -> str | None:
+    """Return the version of Harken that a run was started with, if it is recorded."""
+    return str(_read(folder)["harken"]) if is_file(folder / PROVENANCE) else None
+
+
 def check_recipe(folder: Path, recipe: Recipe) -> None:
     """Raise `UserError` if the recipe changed; warn if only `training.runtime.reduction` did."""
     started, now = _read(folder)["recipe"].splitlines(), dumps(recipe).splitlines()

@@ -8,7 +8,7 @@ from exportable import small_run
 from harken.decode.search import SearchConfig
 from harken.export.engine import export_folder, with_engine
 from harken.export.folder import export_run
-from harken.export.synthetic_inputs import synthetic_inputs
+from harken.export.synthetic_lines import synthetic_lines
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def test_equal_hypotheses_with_equal_probabilities(name: str, penalty: float, ru
     """Empty answers are excluded without changing the other probabilities."""
     search = SearchConfig(beam=4, length_penalty=penalty, max_tokens=6)
     run = small_run(name, runs).with_search(search)
-    inputs = synthetic_inputs(run, 40)
+    inputs = synthetic_lines(run, 40)
     expected, actual = (
         list(each.predict(inputs, nbest=3)) for each in (run, with_engine(run, "ctranslate2"))
     )
@@ -41,7 +41,7 @@ def test_equal_hypotheses_with_equal_probabilities(name: str, penalty: float, ru
 def test_samples_are_those_of_pytorch(runs: Path) -> None:
     run = small_run("lm gpt2 biases", runs)
     run = run.with_search(SearchConfig(temperature=0.9, max_tokens=5, seed=4))
-    inputs = synthetic_inputs(run, 5)
+    inputs = synthetic_lines(run, 5)
     engine = with_engine(run, "ctranslate2")
     assert run.predict(inputs) == engine.predict(inputs)
 

@@ -17,6 +17,7 @@ from harken.export.ctranslate2 import CTranslate2Format
 from harken.export.engine import export_folder, with_engine
 from harken.export.folder import export_run
 from harken.export.format import FormatName, export_format
+from harken.version import __version__
 from untrained import initial_run, task_recipe
 
 
@@ -160,6 +161,17 @@ def test_an_export_of_other_weights_or_of_another_version_is_made_again(
     other = export_folder(run.folder, "ctranslate2", "float32")
     export_run(run, "ctranslate2", other, "float32")
     assert "exporting the run" in cli(*predict).err
+
+
+def test_a_run_of_another_version_is_exported_with_a_note(runs: Path, cli: Cli) -> None:
+    run = small_run("answer llama", runs)
+    stored = {"harken": "0.0.1", "torch": "2.9", "recipe": "", "data": {}, "referenced": {}}
+    (run.folder / "provenance.json").write_text(json.dumps({**stored, "threads": 1}))
+    out = runs / "other"
+    printed = cli("export", run.folder, "--to", "ctranslate2", "--out", out)
+    assert printed.err == f"{run.folder}: the run was made by Harken 0.0.1, not {__version__}\n"
+    assert "100.0%" in printed.out and str(out) in printed.out
+    (run.folder / "provenance.json").unlink()
 
 
 def test_engines_run_in_one_process_on_the_cpu(runs: Path, cli: Cli) -> None:

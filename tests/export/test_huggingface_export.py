@@ -13,7 +13,7 @@ from harken.decode.search import SearchConfig
 from harken.export.folder import export_run
 from harken.export.format import export_format
 from harken.export.parity import compare_outputs, logit_difference
-from harken.export.synthetic_inputs import synthetic_inputs
+from harken.export.synthetic_lines import synthetic_lines
 from harken.models.huggingface import read_folder
 from harken.recipe import task_of
 from harken.run import Run
@@ -52,7 +52,7 @@ def load_auto(folder: Path) -> tuple[Any, Any]:
 def test_transformers_generates_the_same_text(name: str, runs: Path) -> None:
     run, folder = exported(name, runs)
     model, tokenizer = load_auto(folder)
-    texts = [" ".join(text.split()[:5]) for text in synthetic_inputs(run, 20)]
+    texts = [" ".join(text.split()[:5]) for text in synthetic_lines(run, 20)]
     for beam in (1, 4):
         searched = run.with_search(SearchConfig(beam=beam, max_tokens=7))
         expected = [prediction.output for prediction in searched.predict(texts)]
@@ -78,7 +78,7 @@ def test_transformers_generates_the_same_text(name: str, runs: Path) -> None:
 def test_a_classifier_predicts_the_same_labels(runs: Path) -> None:
     run, folder = exported("classify bert", runs)
     model, tokenizer = load_auto(folder)
-    texts = [" ".join(text.split()[:3]) for text in synthetic_inputs(run, 30)]
+    texts = [" ".join(text.split()[:3]) for text in synthetic_lines(run, 30)]
     logits = model(**tokenizer(texts, return_tensors="pt", padding=True)).logits
     names = [model.config.id2label[index] for index in logits.argmax(dim=-1).tolist()]
     predictions = run.predict(texts)

@@ -8,7 +8,7 @@ import torch
 from exportable import SUPPORTED, small_run
 from harken.export.format import FormatName, export_format
 from harken.export.parity import MAX_DIFFERENCE, compare_outputs, logit_difference, split_batches
-from harken.export.synthetic_inputs import synthetic_inputs
+from harken.export.synthetic_lines import synthetic_lines
 
 CASES = [(name, case) for name, cases in SUPPORTED.items() for case in cases]
 FAST = {"lm gpt2 biases", "answer llama", "classify bert"}
@@ -36,7 +36,7 @@ def test_equal_logits_and_outputs(
     chosen.check(run, "float32")
     chosen.write(run, folder, "float32")
     exported = chosen.load(folder, run)
-    inputs = synthetic_inputs(run, 68 if case in FAST else 200)
+    inputs = synthetic_lines(run, 68 if case in FAST else 200)
     ranked = sorted(inputs, key=len)
     # The shortest and the longest inputs: one word, and more tokens than the model reads.
     for batch in (ranked[:1], ranked[31:34], [*ranked[:32], *ranked[-31:], ranked[-1] * 9]):
@@ -54,6 +54,6 @@ def test_a_difference_is_found(runs: Path) -> None:
     run, other = (small_run("answer llama", runs) for _ in range(2))
     with torch.no_grad():
         other.model.stack.norm.weight[3] += 1e-3
-    inputs = synthetic_inputs(run, 3)
+    inputs = synthetic_lines(run, 3)
     assert logit_difference(run, run.model, inputs) == 0
     assert 1e-4 < logit_difference(run, other.model, inputs) < 1

@@ -2,14 +2,21 @@
 
 import argparse
 
-from harken.cli.output import print_json_or_table, print_result
+from harken.cli.output import print_json_or_table, print_note, print_result
 from harken.export.engine import export_folder
 from harken.export.folder import export_run
+from harken.provenance import recorded_version
 from harken.run import load
+from harken.run_folder import require_run
+from harken.version import __version__
 
 
 def run(options: argparse.Namespace) -> None:
     """Export the run, and print the comparison with the original."""
+    require_run(options.folder)
+    version = recorded_version(options.folder)
+    if version not in (None, __version__):
+        print_note(f"{options.folder}: the run was made by Harken {version}, not {__version__}")
     loaded = load(options.folder, "cpu")
     folder = options.out or export_folder(options.folder, options.to, options.precision)
     parity = export_run(loaded, options.to, folder, options.precision)

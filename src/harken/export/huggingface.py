@@ -145,7 +145,7 @@ def _gpt(run: Any, model: GPT) -> ExportedModel:
         generation = {"max_new_tokens": limit, "min_new_tokens": 1}
         return ExportedModel(cls, weights, vocabulary, (), (special.mask,), generation)
     start = run.predictor.stream.start
-    generation = {"max_new_tokens": run.search.max_tokens or 200}
+    generation = {"max_new_tokens": run.search.max_tokens or model.max_length // 2}
     return ExportedModel(cls, weights, vocabulary, (start,), (), generation)
 
 

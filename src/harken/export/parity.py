@@ -23,7 +23,7 @@ from harken.decode.stepper import TokenHypothesis
 from harken.encode.vocabulary import END, UNKNOWN
 from harken.errors import Failure, HarkenError
 from harken.export.format import ExportFormat, Precision, replace_methods
-from harken.export.synthetic_inputs import synthetic_inputs
+from harken.export.synthetic_lines import synthetic_lines
 from harken.models.seq2seq import Seq2Seq
 from harken.run import Run
 from harken.tasks.prediction import Prediction
@@ -67,12 +67,11 @@ class Parity:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the content of parity.json."""
-        shares = {name: {"share": outputs.share} for name, outputs in self.outputs.items()}
-        plain = asdict(self)
-        return {
-            **plain,
-            "outputs": {name: plain["outputs"][name] | shares[name] for name in shares},
+        outputs = {
+            name: {"share": agreement.share, **asdict(agreement)}
+            for name, agreement in self.outputs.items()
         }
+        return {**asdict(self), "outputs": outputs}
 
     def require(self) -> None:
         """Raise `Failure` unless the export agrees; lower precisions are only measured."""
@@ -109,15 +108,19 @@ def compare_export(
 
 
 def parity_inputs(run: Run) -> tuple[list[str], int]:
-    """Return inputs of the dev set and, if they are few, generated ones, and how many these are."""
-    inputs: list[str] = []
+    """Return inputs of the dev set and how many generated ones follow them.
+
+    Lines are generated if the dev set has too few or cannot be read; sounds and images are not.
+    """
+    if run.input_form != "lines":
+        return run.inputs(MAX_INPUTS), 0
+    texts: list[str] = []
     with suppress(HarkenError, OSError):
-        inputs = run.inputs(MAX_INPUTS)
-    if run.input_form == "lines":
-        lines = chain.from_iterable(map(str.splitlines, inputs))
-        inputs = list(islice(filter(str.strip, lines), MAX_INPUTS))
+        texts = run.inputs(MAX_INPUTS)
+    lines = filter(str.strip, chain.from_iterable(map(str.splitlines, texts)))
+    inputs = list(islice(lines, MAX_INPUTS))
     missing = max(0, sum(BATCH_SIZES) - len(inputs))
-    return [*inputs, *synthetic_inputs(run, missing)], missing
+    return [*inputs, *synthetic_lines(run, missing)], missing
 
 
 def split_batches(inputs: Sequence[str]) -> list[list[str]]:
