@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harken.export.synthetic_inputs import synthetic_inputs
+from harken.export.synthetic_lines import synthetic_lines
 from harken.run import Run, load
 from harken.synthetic.recordings import write_wav
 from small_files import SMALL
@@ -88,7 +88,7 @@ def inputs_of(run: Run, count: int) -> list[str]:
     if run.input_form == "images":
         return [f"{folder / 'captions.npz'}#{row}" for row in range(min(count, 19))]
     if run.input_form == "lines":
-        return synthetic_inputs(run, count)
+        return synthetic_lines(run, count)
     generator, names = np.random.default_rng(7), []
     for index in range(min(count, 11)):
         samples = generator.normal(size=410 + 2400 * index).astype(np.float32) / 8

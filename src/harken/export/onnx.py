@@ -44,7 +44,8 @@ class ONNXFormat:
         return with_sessions(run.model, load_sessions(folder))
 
     def usage(self, run: Run, name: str) -> str:
-        return f"```sh\npip install onnxruntime numpy\npython {name}/predict.py INPUT\n```"
+        inputs = {"lines": "< lines.txt", "sounds": "FILE.wav", "images": "FILE.npy"}
+        return f"pip install onnxruntime numpy\npython {name}/predict.py {inputs[run.input_form]}"
 
 
 def image_sizes(recipe: Any) -> ImageSizes | None:

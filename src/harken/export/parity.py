@@ -210,8 +210,8 @@ def _mask(logits: Tensor, output: Any, arguments: Sequence[Any]) -> Tensor | Non
 def forward_arguments(run: Run, inputs: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return the arguments of `forward` for a batch of inputs, as `predict` computes them.
 
-    Predictors of tags and labels call `forward`, those of words `states`. Other predictors encode the inputs and
-    search; the best hypotheses are then the given targets.
+    Predictors of tags and labels call `forward`, and those of words `states`. Other predictors
+    encode the inputs and search; the best hypotheses are then the given targets.
     """
     model: Any = run.model
     calls: list[tuple[Any, ...]] = []

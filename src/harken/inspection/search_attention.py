@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import Prompts, Seq2SeqModel, Stepper
-from harken.errors import UserError
+from harken.errors import OptionError, UserError
 from harken.inspection.record import (
     ALL,
     AttentionRecord,
@@ -105,6 +105,12 @@ def forced_cross_attention(
         with record(model, selection) as records:
             state = model.init_state(memory[[row], :length], present[[row], :length])
             model.step(inputs, None, state)
+        if not records:
+            raise OptionError(
+                "--engine: an export does not return the attention of the decoder, which word "
+                "times and metrics of attention need",
+                fix="use --engine torch",
+            )
         calls = [call.weights[0] for call in records]
         weights.append(torch.cat(calls, dim=1)[:, : len(text)])
     return weights

@@ -1,0 +1,149 @@
+"""ONNX graphs and `predict.py` of every task, compared with PyTorch."""
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import jaxtyping
+import onnx
+import pytest
+import torch
+from torch import Tensor
+
+from harken.export.onnx import ONNXFormat, image_sizes
+from harken.export.onnx_engine import load_sessions, with_sessions
+from harken.export.onnx_graphs import EXAMPLE_SIZES, Graph, TensorSpec
+from harken.export.onnx_models import model_graphs
+from harken.export.parity import compare_outputs, searches, split_batches
+from harken.run import Run
+from onnx_runs import CASES, inputs_of, onnx_run
+
+FAST = {"answer kv_heads", "tag"}
+BLOCKED = "torch,harken,tokenizers,onnx,onnxscript,transformers,safetensors,einops,jaxtyping,PIL"
+RUN_SCRIPT = """
+import runpy, sys
+sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))
+sys.argv = sys.argv[2:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+def case_params(cases: dict[str, object] | tuple[str, ...]) -> list[object]:
+    return [
+        pytest.param(case, marks=[] if case in FAST else pytest.mark.slow, id=case)
+        for case in cases
+    ]
+
+
+@pytest.mark.parametrize("case", case_params(CASES))
+def test_export_equals_torch(case: str, runs: Path) -> None:
+    run = onnx_run(case, runs)
+    folder = runs / f"export {case}"
+    folder.mkdir()
+    export(run, folder)
+    check_graphs(run, folder)
+    check_outputs(run, folder)
+    check_script(run, folder)
+
+
+def export(run: Run, folder: Path) -> None:
+    """Write an export without the checks of shapes, which would make sizes constant."""
+    jaxtyping.config.update("jaxtyping_disable", False)
+    try:
+        ONNXFormat().write(run, folder, "float32")
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def check_graphs(run: Run, folder: Path) -> None:
+    """Compare each graph with the unchanged model, at batch 1, 3 and 64 and at three lengths."""
+    sessions, sizes = load_sessions(folder), image_sizes(run.recipe)
+    graphs = model_graphs(run.model, sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("harken.export.onnx_models.prepared", lambda model: copy.deepcopy(model))
+        originals = {graph.name: graph.module for graph in model_graphs(run.model, sizes)}
+    assert {graph.name for graph in graphs} == set(sessions)
+    generator = torch.Generator().manual_seed(1)
+    longest = max_factor(run, graphs)
+    for graph in graphs:
+        check_axes(graph, folder / f"{graph.name}.onnx")
+        for batch, factor in ((1, 0.1), (3, 1.0), (64, longest), (1, longest)):
+            arguments = [sized(spec, batch, factor, generator) for spec in graph.inputs]
+            with torch.inference_mode():
+                expected = originals[graph.name](*arguments)
+            expected = expected if isinstance(expected, tuple) else (expected,)
+            names = (spec.name for spec in graph.inputs)
+            actual = sessions[graph.name](**dict(zip(names, arguments, strict=True)))
+            for name, tensor in zip(graph.outputs, expected, strict=True):
+                assert actual[name].shape == tensor.shape, name
+                difference = (actual[name].double() - tensor.double()).abs()
+                assert difference.isfinite().all()
+                assert not difference.numel() or difference.max() <= 1e-4, name
+
+
+def max_factor(run: Run, graphs: list[Graph]) -> float:
+    """Return by how much lengths can exceed those of the export."""
+    limit = getattr(run.model, "max_length", None) if run.recipe.task in ("answer", "lm") else None
+    if "decoder" in {graph.name for graph in graphs} and limit is None:
+        limit = getattr(run.model, "max_target", None)
+    used = EXAMPLE_SIZES["length"] + EXAMPLE_SIZES["past"]
+    return 3.0 if limit is None else min(3.0, limit / used - 0.1)
+
+
+def sized(spec: TensorSpec, batch: int, factor: float, generator: torch.Generator) -> Tensor:
+    """Return a random argument whose lengths are those of the export times `factor`."""
+    lengths = {name: max(1, round(size * factor)) for name, size in EXAMPLE_SIZES.items()}
+    lengths |= {"batch": batch, "past": lengths["past"] if batch > 1 else 0}
+    shape = [lengths[axis] if isinstance(axis, str) else axis for axis in spec.axes]
+    if spec.dtype == torch.bool:
+        kept = torch.randint(1, max(2, shape[1] + 1), (shape[0], 1), generator=generator)
+        return torch.arange(shape[1]) < kept
+    if spec.dtype == torch.int64:
+        return torch.randint(spec.limit, shape, generator=generator)
+    return torch.randn(shape, generator=generator)
+
+
+def check_axes(graph: Graph, path: Path) -> None:
+    """Named axes must be named in the file, since PyTorch makes some of them constants."""
+    nodes = {node.name: node for node in onnx.load(path).graph.input}
+    for spec in graph.inputs:
+        axes = nodes[spec.name].type.tensor_type.shape.dim
+        assert tuple(axis.dim_param or axis.dim_value for axis in axes) == spec.axes
+
+
+def check_outputs(run: Run, folder: Path) -> None:
+    """Greedy search and a beam of 5 must give the same outputs, in batches of 1, 3 and 64."""
+    exported = with_sessions(run.model, load_sessions(folder))
+    inputs = inputs_of(run, 68)
+    for agreement in compare_outputs(run, exported, split_batches(inputs)).values():
+        assert agreement.inputs == len(inputs)
+        assert agreement.share >= 0.99
+
+
+def check_script(run: Run, folder: Path) -> None:
+    """`predict.py` must give the outputs of greedy search without PyTorch and Harken."""
+    script = folder / "predict.py"
+    for file in (script, folder / "tokenizer.py"):
+        assert not file.exists() or len(file.read_text("utf-8").splitlines()) <= 80
+    greedy = run if run.search is None else searches(run)["greedy"]
+    if "ctc" in getattr(run.model, "modes", ()):
+        greedy = greedy.with_search(type(greedy.search)(mode="ctc"))
+    inputs = inputs_of(run, 23)
+    expected = [prediction.output for prediction in greedy.predict(inputs)]
+    names, lines = ([], inputs) if run.input_form == "lines" else (inputs, [])
+    process = subprocess.run(
+        [sys.executable, "-c", RUN_SCRIPT, BLOCKED, str(script), *names],
+        input="".join(f"{line}\n" for line in lines).encode(),
+        capture_output=True,
+        cwd=folder.parent,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr.decode()
+    assert process.stdout.decode() == "".join(f"{output}\n" for output in expected)
