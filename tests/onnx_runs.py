@@ -25,7 +25,11 @@ CASES: dict[str, tuple[str, Sequence[str]]] = {
     ),
     "answer synthesizer": (
         "answer",
-        ("model.attention.score={kind='synthesizer'}", "model.mask='strictly_causal'"),
+        (
+            "model.position={kind='learned'}",
+            "model.attention.score={kind='synthesizer'}",
+            "model.mask='strictly_causal'",
+        ),
     ),
     "answer kv_heads": (
         "answer",
