@@ -14,8 +14,8 @@ from small_files import SMALL
 from small_models import add_noise
 from untrained import task_recipe, untrained_run
 
-RATE = 16000
-RNN_DECODER = "model.decoder={kind='rnn',width=13,hidden=17}"
+RNN_DECODER = "model.decoder={kind='rnn',width=14,hidden=17}"
+ENTITIES = {"PRON": "O", "VERB": "B-bird", "CCONJ": "I-bird", "ADV": "I-place", "NUM": "B-place"}
 # name: task, overrides in addition to those of `small_files.py`
 CASES: dict[str, tuple[str, Sequence[str]]] = {
     "answer": ("answer", ()),
@@ -46,6 +46,7 @@ CASES: dict[str, tuple[str, Sequence[str]]] = {
     "lm tanh": ("lm", ("model={kind='rnn',width=13,cell={kind='tanh'}}",)),
     "lm cnn": ("lm", ("model={kind='cnn',width=13,convolutions={kind='gated',causal=true}}",)),
     "tag": ("tag", ()),
+    "tag entities": ("tag", ()),
     "tag characters lstm": ("tag", ("model.characters={kind='lstm',width=10}",)),
     "tag gru": ("tag", ("model.encoder={kind='gru',direction='both'}",)),
     "tag stride2": ("tag", ("model.encoder={kind='stride2'}", "model.characters={kind='none'}")),
@@ -78,12 +79,17 @@ def onnx_run(name: str, folder: Path) -> Run:
     files = folder / name.replace(" ", "-")
     files.mkdir()
     recipe: Any = task_recipe(task, files, [*small, *overrides])
+    if "entities" in name:
+        for path in files.glob("*.conllu"):
+            text = path.read_text("utf-8")
+            for tag, entity in ENTITIES.items():
+                text = text.replace(f"\t{tag}\t", f"\t{entity}\t")
+            path.write_text(text, "utf-8")
     noise = np.random.default_rng(5)
     for path in files.glob("*captions.npz"):
         shape = np.load(path)["images"].shape
         np.savez(path, images=noise.integers(256, size=shape, dtype=np.uint8))
-    strength = 1.0 if "cnn" in name else 2.0
-    return load(untrained_run(recipe, files / "run", partial(add_noise, strength=strength)), "cpu")
+    return load(untrained_run(recipe, files / "run", partial(add_noise, strength=1.0)), "cpu")
 
 
 def inputs_of(run: Run, count: int) -> list[str]:
@@ -93,10 +99,11 @@ def inputs_of(run: Run, count: int) -> list[str]:
         return [f"{folder / 'captions.npz'}#{row}" for row in range(min(count, 19))]
     if run.input_form == "lines":
         return synthetic_lines(run, count)
-    generator, names = np.random.default_rng(7), []
+    recipe: Any = run.recipe
+    rate, generator, names = recipe.encode.filterbank.sample_rate, np.random.default_rng(7), []
     for index in range(min(count, 11)):
-        samples = generator.normal(size=410 + 2400 * index).astype(np.float32) / 8
+        samples = generator.normal(size=rate // 39 + rate // 7 * index).astype(np.float32) / 8
         samples *= np.sin(np.arange(len(samples)) / (3 + index))
-        write_wav(folder / f"{index}.wav", samples, RATE)
+        write_wav(folder / f"{index}.wav", samples, rate)
         names.append(str(folder / f"{index}.wav"))
     return names

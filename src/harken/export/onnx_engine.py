@@ -166,7 +166,7 @@ class Seq2SeqEngine:
         )
 
     def replace(self, model: M) -> M:
-        methods = {
+        methods: dict[str, Any] = {
             "forward": self.forward,
             "init_state": self.init_state,
             "step": self.step,
@@ -200,7 +200,8 @@ class Seq2SeqEngine:
         memory = dict(zip(self.memory, state.memory, strict=True))
         one_token = self.decoder.inputs["tokens"][1] == 1
         parts, past = [], state.past
-        for part in tokens.split(1 if one_token else max(1, tokens.shape[1]), dim=1):
+        size = 1 if one_token else max(1, tokens.shape[1])
+        for part in torch.split(tokens, size, dim=1):
             outputs = self.decoder(
                 tokens=part,
                 memory_present=state.present,
@@ -279,7 +280,9 @@ class Packing:
         }
         widths = [math.prod(size) for size in sizes.values()]
         tensors = {}
-        for (name, axes), part in zip(self.axes.items(), packed.split(widths, dim=-1), strict=True):
+        for (name, axes), part in zip(
+            self.axes.items(), torch.split(packed, widths, dim=-1), strict=True
+        ):
             if "memory" in axes:
                 tensor = part.reshape(*part.shape[:2], *sizes[name])
                 tensors[name] = tensor.movedim(1, axes.index("memory"))

@@ -35,6 +35,11 @@ from harken.models.seq2seq import EncoderDecoder, Seq2Seq
 MEMORY = ("batch", "memory")
 
 
+def layers_of(blocks: nn.ModuleList, name: str) -> list[nn.Module]:
+    """Return the attention with this name in each block."""
+    return [block.get_submodule(name) for block in blocks]
+
+
 def with_next(inputs: list[TensorSpec], state: list[TensorSpec], module: nn.Module) -> Graph:
     """Return a decoder with these inputs and this state."""
     outputs = ["logits", *(NEXT + spec.name for spec in state)]
@@ -69,8 +74,7 @@ class GPTGraph(nn.Module):
 
 def gpt_graph(model: GPT) -> Graph:
     """Return the graph of a language model with attention."""
-    attentions = [block.attention for block in model.stack.blocks]
-    caches = cache_specs(attentions, model.position.width, "past")
+    caches = cache_specs(layers_of(model.stack.blocks, "attention"), model.position.width, "past")
     inputs = [token_spec(model.embedding.num_embeddings), mask_spec("present")]
     state = [mask_spec("past_present", ("batch", "past")), *caches]
     return with_next(inputs, state, GPTGraph(model))
@@ -216,9 +220,9 @@ def decoder_graph(decoder: TransformerDecoder | AttentionRNNDecoder, memory_widt
     vocabulary, present = decoder.embedding.num_embeddings, mask_spec("memory_present", MEMORY)
     if isinstance(decoder, TransformerDecoder):
         blocks = decoder.stack.blocks
-        memory = cache_specs([block.cross for block in blocks], memory_width, "memory")
+        memory = cache_specs(layers_of(blocks, "cross"), memory_width, "memory")
         width = decoder.position.width
-        past = cache_specs([block.attention for block in blocks], width, "past")
+        past = cache_specs(layers_of(blocks, "attention"), width, "past")
         module = TransformerDecoderGraph(decoder, len(memory))
         return with_next([token_spec(vocabulary), present, *memory], past, module)
     memory = cache_specs([decoder.attention], memory_width, "memory")

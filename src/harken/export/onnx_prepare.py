@@ -1,6 +1,7 @@
 """Change a copy of a model so that it can be traced for ONNX, with equal outputs."""
 
 import copy
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -43,14 +44,15 @@ OPERATORS = {"LSTM": ("LSTM", (0, 3, 1, 2)), "GRU": ("GRU", (1, 0, 2)), "RNN": (
 
 
 def exported_layer(
-    layer: nn.RNNBase, inputs: Tensor, present: Tensor, past: RecurrentState
+    layer: nn.Module, inputs: Tensor, present: Tensor | None, past: RecurrentState
 ) -> tuple[Tensor, RecurrentState]:
     """Return the outputs of `run_layer` from the ONNX operator of a recurrent layer.
 
     The exporter of PyTorch unrolls plain RNNs, and gives LSTM and GRU the length of its example.
     """
+    assert isinstance(layer, nn.RNNBase) and present is not None
     operator, gates = OPERATORS[type(layer).__name__]
-    (weights,) = layer.all_weights
+    weights: list[Tensor] = list(layer.all_weights[0])
     if operator == "LSTM":
         weights = [with_padding_column(weights[0]), *weights[1:]]
         inputs = torch.cat((inputs, (~present)[..., None].to(inputs.dtype)), dim=-1)
@@ -59,10 +61,13 @@ def exported_layer(
     ordered = [torch.cat([parts[gate] for gate in gates])[None] for parts in chunks]
     biases = torch.cat(ordered[2:], dim=1) if len(ordered) > 2 else None
     first = [state.transpose(0, 1) for state in past if state is not None]
+    attributes: Any = {"hidden_size": size}
+    if operator == "GRU":
+        attributes["linear_before_reset"] = 1  # as in PyTorch
     outputs, _, *cell = torch.onnx.ops.symbolic_multi_out(
         operator,
         (inputs.transpose(0, 1), *ordered[:2], biases, None, *first),
-        {"hidden_size": size} | ({"linear_before_reset": 1} if operator == "GRU" else {}),
+        attributes,
         dtypes=[inputs.dtype] * (1 + len(first)),
         shapes=[(time, 1, batch, size), *[(1, batch, size)] * len(first)],
     )

@@ -55,7 +55,7 @@ class Script:
     modules: set[str] = field(default_factory=lambda: {"json", "sys"})
     config: dict[str, Any] = field(default_factory=dict)
     vocabulary: object = None
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    arrays: dict[str, Any] = field(default_factory=dict)
 
     def add_vocabulary(self, plain: PlainVocabulary, *names: str) -> None:
         """Encode or decode with a tokenizer, whose functions `names` are used."""
