@@ -107,9 +107,9 @@ def forced_cross_attention(
             model.step(inputs, None, state)
         if not records:
             raise OptionError(
-                "--engine: an export does not return the attention of the decoder, which word "
-                "times and metrics of attention need",
-                fix="use --engine torch",
+                "attention: the model computes with an export, which returns no weights of "
+                "attention (they are needed for word times and for metrics of boxes)",
+                fix="compute with PyTorch (command line: --engine torch)",
             )
         calls = [call.weights[0] for call in records]
         weights.append(torch.cat(calls, dim=1)[:, : len(text)])
