@@ -130,7 +130,7 @@ def check_outputs(run: Run, folder: Path) -> None:
 def check_script(run: Run, folder: Path) -> None:
     """`predict.py` must give the outputs of greedy search without PyTorch and Harken."""
     script = folder / "predict.py"
-    for file in (script, folder / "tokenizer.py"):
+    for file in (script, folder / "tokenizer.py", folder / "features.py"):
         assert not file.exists() or len(file.read_text("utf-8").splitlines()) <= 80
     greedy = run if run.search is None else searches(run)["greedy"]
     if "ctc" in getattr(run.model, "modes", ()):

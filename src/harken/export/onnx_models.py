@@ -119,12 +119,15 @@ class PieceTaggerGraph(nn.Module):
 
 
 class ClozeGraph(nn.Module):
-    """The logits at every word, of which those at blanks are of interest."""
+    """The logits at each blank, row by row."""
 
     def __init__(self, model: ClozeModel) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, tokens: Tensor, present: Tensor, blanks: Tensor) -> Tensor:
-        logits: Tensor = self.model(tokens, present, blanks)
+        states = self.model.states(tokens, present, blanks)
+        # With three axes, the product is not a Gemm, whose weight the quantization of ONNX Runtime
+        # would transpose for the embedding too.
+        logits: Tensor = self.model.logits(states[:, None])[:, 0]
         return logits

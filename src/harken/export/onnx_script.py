@@ -31,9 +31,10 @@ from harken.tasks import classify_text, fill, tag
 from harken.tasks.seq2seq import max_tokens
 from harken.tasks.transcribe_predictor import MAX_TOKENS
 
-SCRIPT, TOKENIZER, CONFIG, VOCABULARY, FILTERBANK = (
+SCRIPT, TOKENIZER, FEATURES, CONFIG, VOCABULARY, FILTERBANK = (
     "predict.py",
     "tokenizer.py",
+    "features.py",
     "config.json",
     "vocabulary.json",
     "filterbank.npz",
@@ -104,8 +105,6 @@ class Script:
             "level_scale": LEVEL_SCALE,
             "min_deviation": MIN_DEVIATION,
         }
-        self.modules.add("wave")
-        self.parts.append("frames")
 
     def write(self, folder: Path) -> None:
         """Write the script and its files."""
@@ -116,12 +115,15 @@ class Script:
         files = {SCRIPT: "onnx_predict.py.jinja"}
         if self.tokenizer_parts:
             files[TOKENIZER] = "onnx_tokenizer.py.jinja"
+        if self.arrays:
+            files[FEATURES] = "onnx_features.py.jinja"
         for name, template in files.items():
             text = environment.get_template(template).render(
                 summary=self.summary,
                 usage=self.usage,
                 by_line=self.usage == LINES,
                 modules=sorted(self.modules),
+                has_features=bool(self.arrays),
                 names=sorted(self.names),
                 parts=template_names(self.parts),
                 tokenizer_summary="The vocabulary of the model.",
