@@ -71,12 +71,12 @@ CASES: dict[str, tuple[str, Sequence[str]]] = {
 }
 
 
-def onnx_run(name: str, folder: Path) -> Run:
+def onnx_run(name: str, folder: Path, copy: str = "") -> Run:
     """Return a run with random weights; its files are in a folder of its own."""
     task, overrides = CASES[name]
     keys = {override.split("=")[0] for override in overrides}
     small = [item for item in SMALL[task] if not any(item.startswith(key) for key in keys)]
-    files = folder / name.replace(" ", "-")
+    files = folder / f"{name} {copy}".strip().replace(" ", "-")
     files.mkdir()
     recipe: Any = task_recipe(task, files, [*small, *overrides])
     if "entities" in name:

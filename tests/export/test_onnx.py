@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from harken.export.format import Precision
 from harken.export.onnx import ONNXFormat, image_sizes
 from harken.export.onnx_engine import load_sessions, with_sessions
 from harken.export.onnx_graphs import EXAMPLE_SIZES, Graph, TensorSpec
 from harken.export.onnx_models import model_graphs
-from harken.export.parity import compare_outputs, searches, split_batches
+from harken.export.parity import compare_outputs, logit_difference, searches, split_batches
 from harken.run import Run
 from onnx_runs import CASES, inputs_of, onnx_run
 
@@ -53,11 +54,29 @@ def test_export_equals_torch(case: str, runs: Path) -> None:
     check_script(run, folder)
 
 
-def export(run: Run, folder: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["fill", "translate", "transcribe", "classify"])
+def test_int8_is_close(case: str, runs: Path) -> None:
+    """Also for weights that an embedding shares with a product (`fill`)."""
+    run = onnx_run(case, runs, "int8")
+    folder = runs / f"export {case} int8"
+    folder.mkdir()
+    export(run, folder, "int8")
+    inputs = inputs_of(run, 23)
+    exported = with_sessions(run.model, load_sessions(folder))
+    zeroed = onnx_run(case, runs, "zeroed")
+    with torch.no_grad():
+        for parameter in zeroed.model.parameters():
+            parameter.zero_()
+    scale = logit_difference(run, zeroed.model, inputs)  # the largest logit
+    assert 1e-4 < logit_difference(run, exported, inputs) < 0.1 * scale
+
+
+def export(run: Run, folder: Path, precision: Precision = "float32") -> None:
     """Write an export without the checks of shapes, which would make sizes constant."""
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
-        ONNXFormat().write(run, folder, "float32")
+        ONNXFormat().write(run, folder, precision)
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
 

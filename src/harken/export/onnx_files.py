@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from harken.export.onnx_graphs import Graph
+
+if TYPE_CHECKING:
+    import onnx
 
 OPSET = 20
 
@@ -62,8 +65,32 @@ def quiet() -> Iterator[None]:
 
 
 def quantize_graph(path: Path) -> None:
-    """Store the weights of matrix products as int8; activations are quantized at run time."""
+    """Store the weights as int8; activations are quantized at run time."""
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
+    model = onnx.load(path)
+    transpose_weights(model.graph)
     with quiet():
-        quantize_dynamic(path, path, weight_type=QuantType.QInt8)
+        quantize_dynamic(model, path, weight_type=QuantType.QInt8)
+
+
+def transpose_weights(graph: "onnx.GraphProto") -> None:
+    """Store the weight of each Gemm transposed, under a name of its own.
+
+    ONNX Runtime would transpose it in place, also for an embedding with the same weight.
+    """
+    from onnx import numpy_helper
+
+    weights = {weight.name: weight for weight in graph.initializer}
+    for node in graph.node:
+        flags = [attribute for attribute in node.attribute if attribute.name == "transB"]
+        if node.op_type == "Gemm" and flags and flags[0].i and node.input[1] in weights:
+            matrix = numpy_helper.to_array(weights[node.input[1]]).T.copy()
+            node.input[1], flags[0].i = f"{node.input[1]}_{node.name}", 0
+            graph.initializer.append(numpy_helper.from_array(matrix, node.input[1]))
+    used = {name for node in graph.node for name in node.input}
+    for name, weight in weights.items():
+        if name not in used:
+            graph.initializer.remove(weight)
+    del graph.value_info[:]  # has the shapes before the transposition

@@ -126,8 +126,5 @@ class ClozeGraph(nn.Module):
         self.model = model
 
     def forward(self, tokens: Tensor, present: Tensor, blanks: Tensor) -> Tensor:
-        states = self.model.states(tokens, present, blanks)
-        # With three axes, the product is not a Gemm, whose weight the quantization of ONNX Runtime
-        # would transpose for the embedding too.
-        logits: Tensor = self.model.logits(states[:, None])[:, 0]
+        logits: Tensor = self.model(tokens, present, blanks)
         return logits
