@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from harken.export.synthetic_lines import synthetic_lines
 from harken.run import Run, load
 from harken.synthetic.recordings import write_wav
-from small_files import SMALL
+from small_files import SMALL, write_lines
 from small_models import add_noise
 from untrained import task_recipe, untrained_run
 
@@ -67,6 +68,23 @@ CASES: dict[str, tuple[str, Sequence[str]]] = {
         (RNN_DECODER, "model.attention_window_ms=400", "model.ctc=false", "search.max_tokens=7"),
     ),
     "classify": ("classify", ()),
+    "classify image": (
+        "classify",
+        (
+            "data={input='image',train='FOLDER/captions.jsonl',dev=0.3,columns={label='caption'}}",
+            "encode={kind='image',images={columns=14,rows=10}}",
+            "model={kind='image',width=12,frontend={kind='convolution',channels=[3]},"
+            "encoder={attention={heads=3}}}",
+        ),
+    ),
+    "classify sound": (
+        "classify",
+        (
+            "data={input='sound',train='FOLDER/train.jsonl',dev=0.3,columns={label='text'}}",
+            "encode={kind='sound',filterbank={sample_rate=8000,mel_bins=23}}",
+            "model={kind='sound',width=12,encoder={layers=1,attention={heads=2}}}",
+        ),
+    ),
     "classify tokens": ("classify", ("encode={kind='tokens'}", "model={kind='tokens',width=16}")),
 }
 
@@ -78,7 +96,8 @@ def onnx_run(name: str, folder: Path, copy: str = "") -> Run:
     small = [item for item in SMALL[task] if not any(item.startswith(key) for key in keys)]
     files = folder / f"{name} {copy}".strip().replace(" ", "-")
     files.mkdir()
-    recipe: Any = task_recipe(task, files, [*small, *overrides])
+    changed = [override.replace("FOLDER", str(files)) for override in overrides]
+    recipe: Any = task_recipe(task, files, [*small, *changed])
     if "entities" in name:
         for path in files.glob("*.conllu"):
             text = path.read_text("utf-8")
@@ -86,6 +105,10 @@ def onnx_run(name: str, folder: Path, copy: str = "") -> Run:
                 text = text.replace(f"\t{tag}\t", f"\t{entity}\t")
             path.write_text(text, "utf-8")
     noise = np.random.default_rng(5)
+    if name == "classify image":
+        Image.fromarray(np.zeros((10, 14, 3), dtype=np.uint8)).save(files / "black.png")
+        lines = [{"image": "black.png", "caption": f"label {number % 5}"} for number in range(19)]
+        write_lines(files, *lines, name="captions.jsonl")
     for path in files.glob("*captions.npz"):
         shape = np.load(path)["images"].shape
         np.savez(path, images=noise.integers(256, size=shape, dtype=np.uint8))

@@ -1,9 +1,11 @@
 """ONNX graphs and `predict.py` of every task, compared with PyTorch."""
 
 import copy
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
 import onnx
@@ -11,14 +13,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from harken.encode.words import case_pattern
 from harken.export.format import Precision
 from harken.export.onnx import ONNXFormat, image_sizes
 from harken.export.onnx_engine import load_sessions, with_sessions
 from harken.export.onnx_graphs import EXAMPLE_SIZES, Graph, TensorSpec
 from harken.export.onnx_models import model_graphs
 from harken.export.parity import compare_outputs, logit_difference, searches, split_batches
+from harken.recipe import task_of
 from harken.run import Run
+from harken.start import fit_vocabulary
 from onnx_runs import CASES, inputs_of, onnx_run
+from small_files import write_files
+from small_huggingface import write_bert
+from small_models import add_noise
+from untrained import bound_run, task_recipe
 
 FAST = {"answer kv_heads", "tag"}
 BLOCKED = "torch,harken,tokenizers,onnx,onnxscript,transformers,safetensors,einops,jaxtyping,PIL"
@@ -52,6 +61,41 @@ def test_export_equals_torch(case: str, runs: Path) -> None:
     check_graphs(run, folder)
     check_outputs(run, folder)
     check_script(run, folder)
+
+
+@pytest.mark.slow
+def test_a_tagger_of_word_pieces(tmp_path: Path) -> None:
+    """Its `predict.py` reads case patterns and ids of word pieces."""
+    write_files(tmp_path)
+    write_bert(tmp_path / "bert")
+    recipe = task_recipe("tag", tmp_path, [f"model={{kind='pieces',start_from='{tmp_path}/bert'}}"])
+    task = task_of(recipe)
+    vocabulary: Any = fit_vocabulary(recipe, task.read_splits(recipe)["train"])
+    model: Any = task.build(recipe, vocabulary.sizes).eval()
+    add_noise(model, seed=3, strength=2.0)
+    run, folder = bound_run(recipe, vocabulary, model), tmp_path / "export"
+    folder.mkdir()
+    export(run, folder)
+    check_axes(model_graphs(model)[0], folder / "model.onnx")
+    texts = ["they DUCK and Swim here", "1 Duck", "swim " * 17, "They"]
+    exported = with_sessions(model, load_sessions(folder))
+    assert logit_difference(run, exported, texts) <= 1e-4
+    assert compare_outputs(run, exported, [texts, texts[:1]])["predict"].share == 1
+    kept = [texts[0], texts[1], texts[3]]  # the other one is tagged in windows
+    lines = [
+        json.dumps(
+            [
+                (case_pattern(word), ids.tolist())
+                for word, ids in zip(
+                    text.split(), vocabulary.pieces.encode(text.split()), strict=True
+                )
+            ]
+        )
+        for text in kept
+    ]
+    assert script_output(folder, lines, []).splitlines() == [
+        item.output for item in run.predict(kept)
+    ]
 
 
 @pytest.mark.slow
@@ -157,12 +201,18 @@ def check_script(run: Run, folder: Path) -> None:
     inputs = inputs_of(run, 23)
     expected = [prediction.output for prediction in greedy.predict(inputs)]
     names, lines = ([], inputs) if run.input_form == "lines" else (inputs, [])
+    output = "".join(f"{line}\n" for line in expected)
+    assert script_output(folder, lines, names) == output
+
+
+def script_output(folder: Path, lines: list[str], names: list[str]) -> str:
+    """Run `predict.py` in a process that cannot import PyTorch, Harken and other packages."""
     process = subprocess.run(
-        [sys.executable, "-c", RUN_SCRIPT, BLOCKED, str(script), *names],
+        [sys.executable, "-c", RUN_SCRIPT, BLOCKED, str(folder / "predict.py"), *names],
         input="".join(f"{line}\n" for line in lines).encode(),
         capture_output=True,
         cwd=folder.parent,
         check=False,
     )
     assert process.returncode == 0, process.stderr.decode()
-    assert process.stdout.decode() == "".join(f"{output}\n" for output in expected)
+    return process.stdout.decode()

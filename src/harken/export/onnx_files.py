@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from harken.errors import Failure
 from harken.export.onnx_graphs import Graph
 
 if TYPE_CHECKING:
@@ -25,18 +26,25 @@ def write_graph(graph: Graph, path: Path) -> None:
         {index: axis for index, axis in enumerate(spec.axes) if isinstance(axis, str)}
         for spec in graph.inputs
     ]
-    with quiet():
-        torch.onnx.export(
-            graph.module,
-            tuple(spec.example(generator) for spec in graph.inputs),
-            path,
-            input_names=[spec.name for spec in graph.inputs],
-            output_names=list(graph.outputs),
-            dynamic_shapes=grouped(graph, shapes),
-            opset_version=OPSET,
-            external_data=False,
-            verbose=False,
-        )
+    try:
+        with quiet():
+            torch.onnx.export(
+                graph.module,
+                tuple(spec.example(generator) for spec in graph.inputs),
+                path,
+                input_names=[spec.name for spec in graph.inputs],
+                output_names=list(graph.outputs),
+                dynamic_shapes=grouped(graph, shapes),
+                opset_version=OPSET,
+                external_data=False,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        reason = str(error.__cause__ or error).partition("\n")[0]
+        raise Failure(
+            f"format onnx: PyTorch cannot write the graph {graph.name!r} of this model ({reason})",
+            fix="report this as a bug of Harken, with the recipe of the run",
+        ) from error
 
 
 def grouped(graph: Graph, shapes: list[Any]) -> tuple[Any, ...]:
