@@ -106,8 +106,9 @@ def onnx_run(name: str, folder: Path, copy: str = "") -> Run:
             path.write_text(text, "utf-8")
     noise = np.random.default_rng(5)
     if name == "classify image":
-        Image.fromarray(np.zeros((10, 14, 3), dtype=np.uint8)).save(files / "black.png")
-        lines = [{"image": "black.png", "caption": f"label {number % 5}"} for number in range(19)]
+        lines = [{"image": f"{n}.png", "caption": f"label {n % 5}"} for n in range(19)]
+        for line in lines:
+            Image.fromarray(np.zeros((10, 14, 3), dtype=np.uint8)).save(files / line["image"])
         write_lines(files, *lines, name="captions.jsonl")
     for path in files.glob("*captions.npz"):
         shape = np.load(path)["images"].shape
