@@ -72,7 +72,7 @@ CASES: dict[str, tuple[str, Sequence[str]]] = {
         "classify",
         (
             "data={input='image',train='FOLDER/captions.jsonl',dev=0.3,columns={label='caption'}}",
-            "encode={kind='image',images={columns=14,rows=10}}",
+            "encode={kind='image',images={columns=14,rows=10,channels=1}}",
             "model={kind='image',width=12,frontend={kind='convolution',channels=[3]},"
             "encoder={attention={heads=3}}}",
         ),
