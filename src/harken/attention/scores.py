@@ -149,7 +149,8 @@ def select_keys(
     """Select the score of each key by its position, which differs from its index in packed rows."""
     if key_positions.shape[0] == 1:
         return rows[..., key_positions[0]]
-    return torch.take_along_dim(rows, key_positions[:, None, None, :], dim=-1)
+    rows = rows.expand(key_positions.shape[0], -1, -1, -1)
+    return rows.gather(-1, key_positions[:, None, None].expand(-1, *rows.shape[1:3], -1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -70,7 +70,7 @@ class Vocabulary:
         self.decoder = decoder or DecoderTokens((self.special.end,))
         self._is_pretrained = special is not None
         # Fitted vocabularies add the space before a text themselves.
-        self._prefix = " " if self._is_pretrained and not adds_space(tokenizer) else ""
+        self.prefix = " " if self._is_pretrained and not adds_space(tokenizer) else ""
 
     def __repr__(self) -> str:
         return f"Vocabulary(size={len(self)})"
@@ -87,7 +87,7 @@ class Vocabulary:
         encoded: list[np.ndarray] = []
         # In chunks, because Python handles Ctrl-C only between two calls of the library.
         for start in range(0, len(texts), CHUNK_TEXTS):
-            chunk = [self._prefix + text for text in texts[start : start + CHUNK_TEXTS]]
+            chunk = [self.prefix + text for text in texts[start : start + CHUNK_TEXTS]]
             with tokenizer_errors("the text cannot be encoded"):
                 encodings = self._tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
             encoded += [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]

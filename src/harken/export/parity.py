@@ -24,6 +24,7 @@ from harken.encode.vocabulary import END, UNKNOWN
 from harken.errors import Failure, HarkenError
 from harken.export.format import ExportFormat, Precision, replace_methods
 from harken.export.synthetic_lines import synthetic_lines
+from harken.models.cloze import ClozeModel
 from harken.models.seq2seq import Seq2Seq
 from harken.run import Run
 from harken.tasks.prediction import Prediction
@@ -209,8 +210,8 @@ def _mask(logits: Tensor, output: Any, arguments: Sequence[Any]) -> Tensor | Non
 def forward_arguments(run: Run, inputs: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return the arguments of `forward` for a batch of inputs, as `predict` computes them.
 
-    Predictors of tags, labels and words call `forward`. Other predictors encode the inputs and
-    search; the best hypotheses are then the given targets.
+    Predictors of tags and labels call `forward`, and those of words `states`. Other predictors
+    encode the inputs and search; the best hypotheses are then the given targets.
     """
     model: Any = run.model
     calls: list[tuple[Any, ...]] = []
@@ -230,7 +231,13 @@ def forward_arguments(run: Run, inputs: Sequence[str]) -> list[tuple[Any, ...]]:
         searched.append((prompts, present, [beam[0] for beam in beams]))
         return beams
 
+    def states(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return model.states(*arguments)
+
     methods: dict[str, Any] = {"forward": forward, "search": search}
+    if isinstance(run.model, ClozeModel):
+        methods["states"] = states
     if hasattr(model, "encode"):
         methods["encode"] = encode
     greedy = run if run.search is None else searches(run)["greedy"]

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from harken.decode.sampling import SampleKey
 from harken.decode.search import SearchConfig, generate
 from harken.decode.stepper import Prompts, Seq2SeqModel, Stepper
-from harken.errors import UserError
+from harken.errors import OptionError, UserError
 from harken.inspection.record import (
     ALL,
     AttentionRecord,
@@ -105,6 +105,12 @@ def forced_cross_attention(
         with record(model, selection) as records:
             state = model.init_state(memory[[row], :length], present[[row], :length])
             model.step(inputs, None, state)
+        if not records:
+            raise OptionError(
+                "attention: the model computes with an export, which returns no weights of "
+                "attention (they are needed for word times and for metrics of boxes)",
+                fix="compute with PyTorch (command line: --engine torch)",
+            )
         calls = [call.weights[0] for call in records]
         weights.append(torch.cat(calls, dim=1)[:, : len(text)])
     return weights

@@ -152,6 +152,12 @@ def mask_channels_first(inputs: ChannelsFirst, present: Present | None) -> Chann
     return inputs if present is None else inputs.masked_fill(~present[:, None], 0.0)
 
 
+def check_right_padding(present: Present) -> None:
+    """Raise an error if padding precedes a token; without effect while a graph is traced."""
+    if not torch.compiler.is_compiling():
+        assert (present[:, 1:] <= present[:, :-1]).all(), "padding must be on the right"
+
+
 class ConvPyramid(nn.Module):
     """Downsampling, then upsampling to one output per token."""
 
@@ -209,17 +215,14 @@ class Upsample(PyramidLayers):
         merged = levels[-1].transpose(1, 2)
         for depth in reversed(range(len(self.kernels))):
             level = levels[depth].transpose(1, 2)
-            # Without output_padding, the output is up to one element shorter or longer than L_l.
-            default_length = 2 * (merged.shape[-1] - 1) - 2 * self.padding + self.kernel
             upsampled = F.conv_transpose1d(
                 self.dropout(merged),
                 cast(nn.ConvTranspose1d, self.kernels[depth]).weight,
                 -self.thresholds[depth],
                 stride=2,
-                padding=self.padding,
-                output_padding=max(0, level.shape[-1] - default_length),
             )
-            outputs = self.activate(level + upsampled[..., : level.shape[-1]])
+            aligned = upsampled[..., self.padding : self.padding + level.shape[-1]]
+            outputs = self.activate(level + aligned)
             merged = mask_channels_first(
                 outputs, None if present is None else present[:, :: 2**depth]
             )
@@ -290,7 +293,7 @@ def last_elements(
     """
     if present is None:
         return window[:, window.shape[1] - count :]
-    assert (present[:, 1:] <= present[:, :-1]).all(), "padding must be on the right"
-    rows = torch.arange(len(present), device=window.device)[:, None]
+    check_right_padding(present)
+    rows = torch.arange(present.shape[0], device=window.device)[:, None]
     first = present.sum(dim=1, keepdim=True)
     return window[rows, first + torch.arange(count, device=window.device)]

@@ -134,7 +134,7 @@ class AttentionPooling(nn.Module):
         context = AttentionContext(
             mask=padding_mask(present), query_positions=positions[:, :1], key_positions=positions
         )
-        query = self.query.weight.expand(len(states), 1, -1)
+        query = self.query.weight.expand(states.shape[0], 1, -1)
         pooled = self.cross.attend(query, self.cross.project_kv(states), context)
         return pooled[:, 0]
 

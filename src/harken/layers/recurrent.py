@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from harken.config import MAX_LAYERS, bounded
-from harken.layers.convolution import Present, Tokens
+from harken.layers.convolution import Present, Tokens, check_right_padding
 from harken.layers.dropout import Dropout
 
 Direction = Literal["forward", "backward", "both"]
@@ -117,6 +117,7 @@ class Recurrent(nn.Module):
         if config.direction != "forward":
             self.backwards = nn.ModuleList(map(build_layer, widths))
         self.dropout = Dropout(config.dropout)
+        self.run_layer = run_layer  # `export/onnx_prepare.py` replaces it
 
     def init_state(self, batch: int) -> RecurrentState:
         """Return the state before any token: zeros, on the device of the weights."""
@@ -130,7 +131,7 @@ class Recurrent(nn.Module):
         """Return the outputs, zero at padding, and the state after the last token that is read."""
         assert state is None or self.backwards is None, "only forward RNNs accept a state"
         if present is not None:
-            assert (present[:, 1:] <= present[:, :-1]).all(), "padding must be on the right"
+            check_right_padding(present)
             # NaN at padding would give NaN gradients.
             inputs = inputs.masked_fill(~present[..., None], 0.0)
         past = self.init_state(inputs.shape[0]) if state is None else state
@@ -143,7 +144,7 @@ class Recurrent(nn.Module):
                 if stack is not None:
                     ordered = reverse_padded(inputs, present) if backward else inputs
                     layer_state = past.layer(len(states))
-                    output, next_state = run_layer(stack[index], ordered, present, layer_state)
+                    output, next_state = self.run_layer(stack[index], ordered, present, layer_state)
                     outputs.append(reverse_padded(output, present) if backward else output)
                     states.append(next_state)
             inputs = torch.cat(outputs, dim=-1)
@@ -173,7 +174,8 @@ def run_layer(
         outputs, last = layer(inputs, h0)
     else:
         c0 = past.cell.transpose(0, 1).contiguous()
-        if inputs.device.type == "cpu" and not has_bfloat16_lstm():
+        is_autocast = inputs.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+        if is_autocast and not has_bfloat16_lstm():
             with torch.autocast("cpu", enabled=False):
                 dtype = next(layer.parameters()).dtype
                 tensors = (tensor.to(dtype) for tensor in (inputs, h0, c0))
@@ -181,13 +183,19 @@ def run_layer(
         else:
             outputs, last, cell = masked_lstm(layer, present, inputs, h0, c0)
         cell = cell.transpose(0, 1)
-    hidden = last.transpose(0, 1)
-    if present is not None:
-        history = torch.cat((past.hidden, outputs), dim=1)
-        lengths = present.sum(dim=1)
-        hidden = history[torch.arange(len(lengths), device=lengths.device), lengths][:, None]
-        outputs = outputs.masked_fill(~present[..., None], 0.0)
-    return outputs, RecurrentState(hidden, cell)
+    if present is None:
+        return outputs, RecurrentState(last.transpose(0, 1), cell)
+    hidden = last_output(past.hidden, outputs, present)
+    return outputs.masked_fill(~present[..., None], 0.0), RecurrentState(hidden, cell)
+
+
+def last_output(
+    first: Float[Tensor, "B 1 hidden"], outputs: Float[Tensor, "B T hidden"], present: Present
+) -> Float[Tensor, "B 1 hidden"]:
+    """Return the output at the last token of each row, or `first` in a row without tokens."""
+    history, lengths = torch.cat((first, outputs), dim=1), present.sum(dim=1)
+    rows = torch.arange(lengths.shape[0], device=lengths.device)
+    return history[rows, lengths][:, None]
 
 
 SATURATED = 1e4  # input that makes a gate exactly 0 or 1, even in half precision
@@ -216,13 +224,10 @@ def masked_lstm(
         outputs, (last, cell) = layer(inputs, (h0, c0))
         return outputs, last, cell
     ((input_weights, *others),) = layer.all_weights
-    # PyTorch's order of the gates is i, f, g, o.
-    gate_inputs = input_weights.new_tensor([-SATURATED, SATURATED, 0.0, 0.0])
-    column = gate_inputs.repeat_interleave(layer.hidden_size)[:, None]
     outputs, last, cell = torch.lstm(
         torch.cat((inputs, (~present)[..., None].to(inputs.dtype)), dim=-1),
         (h0, c0),
-        [torch.cat((input_weights, column), dim=1), *others],
+        [with_padding_column(input_weights), *others],
         has_biases=True,
         num_layers=1,
         dropout=0.0,
@@ -231,6 +236,16 @@ def masked_lstm(
         batch_first=True,
     )
     return outputs, last, cell
+
+
+def with_padding_column(
+    input_weights: Float[Tensor, "gates inputs"],
+) -> Float[Tensor, "gates extended"]:
+    """Append the weights of an input feature that is 1 at padding."""
+    # PyTorch's order of the gates is i, f, g, o.
+    gate_inputs = input_weights.new_tensor([-SATURATED, SATURATED, 0.0, 0.0])
+    column = gate_inputs.repeat_interleave(len(input_weights) // 4)[:, None]
+    return torch.cat((input_weights, column), dim=1)
 
 
 def step_layer(

@@ -106,7 +106,10 @@ class PieceTagger(nn.Module):
         check_rows("words", words)
         check_shape("forms", forms, *words.shape)
         check_shape("present", present, *words.shape)
-        rows = self.join_pieces(forms, spellings, pieces_present, present)
+        return self.tag_pieces(words, self.join_pieces(forms, spellings, pieces_present, present))
+
+    def tag_pieces(self, words: TokenIds, rows: PieceRows) -> Float[Tensor, "B T tags"]:
+        """Return the logits of words whose pieces are joined."""
         cases = nn.functional.pad(self.cases(words), (0, 0, 0, 1))  # zeros at special tokens
         extra = cases.gather(1, rows.word_of[..., None].expand(-1, -1, cases.shape[-1]))
         states: Tensor = self.encoder(rows.tokens, present=rows.present, extra=extra)

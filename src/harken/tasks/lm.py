@@ -162,13 +162,19 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
     def stream(self) -> StreamEncoder:
         return StreamEncoder(self.vocabulary, self.recipe.data.documents)
 
+    @property
+    def limits(self) -> tuple[int, int | None]:
+        """The maximum numbers of tokens of a continuation and, with a `max_length`, of a prompt."""
+        limit, max_length = self.recipe.search.max_tokens or MAX_NEW_TOKENS, self.model.max_length
+        if max_length is None:
+            return limit, None
+        # At least a quarter of the context is left for the prompt.
+        limit = min(limit, max_length - max_length // 4)
+        return limit, max_length - limit
+
     def predict_batch(self, inputs: Sequence[str], keys: Keys, nbest: int) -> Iterator[Prediction]:
         model, search, stream = self.model.eval(), self.recipe.search, self.stream
-        limit, max_prompt = search.max_tokens or MAX_NEW_TOKENS, None
-        if model.max_length is not None:
-            # At least a quarter of the context is left for the prompt.
-            limit = min(limit, model.max_length - model.max_length // 4)
-            max_prompt = model.max_length - limit
+        limit, max_prompt = self.limits
         prompts = [self._prompt(text, max_prompt) for text in inputs]
         rows = [prompt.tokens for prompt in prompts]
         special = self.vocabulary.special
