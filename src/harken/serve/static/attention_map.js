@@ -4,7 +4,7 @@
  * Pointing at a query selects its row, a click locks it, Escape unlocks it. The element is a slider over queries:
  * the up and down keys move the selection. Nothing else of the workbench is needed, so static pages can use it too.
  */
-import { heatImage, interpolate, colorPosition, readableOn, themeColors, weightColor } from "./colors.js";
+import { colorPosition, heatImage, interpolate, onSystemTheme, readableOn, themeColors, weightColor } from "./colors.js";
 import { argmax, maxPool, rowOf } from "./weights.js";
 
 const FONT = "12px system-ui, 'Liberation Sans', sans-serif";
@@ -16,10 +16,11 @@ export function visible(token) {
 }
 
 export class AttentionMap {
-  /** `data`: {matrix, queries, keys, name}; callbacks: select(row), lock(row or null). */
+  /** `data`: {matrix, queries, keys, name}. `select` is called with a new row, `lock` with a row or null. */
   constructor(container, { select = () => {}, lock = () => {} } = {}) {
     this.container = container;
-    this.callbacks = { select, lock };
+    this.select = select;
+    this.lock = lock;
     this.state = { view: "map", row: null, locked: null, maxHeight: 480 };
     this.pointed = null; // the cell under the pointer
     this.canvas = document.createElement("canvas");
@@ -39,6 +40,7 @@ export class AttentionMap {
     this.surface.addEventListener("click", (event) => this.#click(event));
     this.surface.addEventListener("keydown", (event) => this.#key(event));
     this.observer = new ResizeObserver(() => this.draw());
+    this.removeThemeListener = onSystemTheme(() => this.draw());
     this.observer.observe(container);
   }
 
@@ -52,6 +54,7 @@ export class AttentionMap {
 
   destroy() {
     this.observer.disconnect();
+    this.removeThemeListener();
     this.container.replaceChildren();
   }
 
@@ -102,7 +105,7 @@ export class AttentionMap {
   /** Return the widest label's width, at most `limit`. */
   #labelWidth(labels, limit) {
     const context = this.canvas.getContext("2d");
-    context.font = FONT;
+    context.font = `bold ${FONT}`;
     let width = 0;
     for (const label of labels) width = Math.max(width, context.measureText(visible(label)).width);
     return Math.min(Math.ceil(width) + 8, limit);
@@ -285,7 +288,7 @@ export class AttentionMap {
     const before = this.data && this.row;
     this.pointed = cell;
     this.draw();
-    if (cell && this.row !== before) this.callbacks.select(this.row);
+    if (cell && this.row !== before) this.select(this.row);
   }
 
   #leave() {
@@ -304,7 +307,8 @@ export class AttentionMap {
     this.state.row = row ?? this.row;
     this.state.locked = row;
     this.draw();
-    this.callbacks.lock(row);
+    this.lock(row);
+    this.select(this.row);
   }
 
   #key(event) {
@@ -318,14 +322,9 @@ export class AttentionMap {
     }
   }
 
-  /** Select the query `step` rows further down; a locked row stays locked. */
+  /** Lock the query `step` rows further down. */
   move(step) {
-    const row = Math.min(Math.max(this.row + step, 0), this.data.matrix.rows - 1);
     this.pointed = null;
-    this.state.row = row;
-    if (this.state.locked !== null) this.state.locked = row;
-    this.draw();
-    this.callbacks.select(row);
-    if (this.state.locked !== null) this.callbacks.lock(row);
+    this.#lock(Math.min(Math.max(this.row + step, 0), this.data.matrix.rows - 1));
   }
 }

@@ -1,0 +1,55 @@
+/** The view Inspect: input, output, all heads, and the chosen head. */
+import { getJSON, useFetched } from "./api.js";
+import { html } from "./html.js";
+import { InputPanel } from "./input_panel.js";
+import { Attention, Problem, useInspection } from "./inspection.js";
+import { useKeys } from "./keyboard.js";
+import { OutputPanel } from "./output_panel.js";
+import { open, setParams } from "./url_state.js";
+
+/** Return the parameters that another run keeps: the input, not the heads. */
+function inputOf({ text, color, view }) {
+  return { text, color, view };
+}
+
+export function RunSelect({ runs, value, label, onChange }) {
+  const usable = runs.filter((run) => run.state === "finished");
+  return html`<label class="run-select">${label} <select value=${value} onChange=${(event) => onChange(event.target.value)}>
+    ${usable.map((run) => html`<option key=${run.id} value=${run.id}>${run.name} (${run.task})</option>`)}
+  </select></label>`;
+}
+
+/** Show `children` with the list of runs, once it is there. */
+export function useRuns() {
+  return useFetched(async (signal) => (await getJSON("/api/runs", signal)).runs, []);
+}
+
+function Inspect({ run, runs, params, theme }) {
+  const { answer, error, loading, repeat } = useInspection(run.id, params, params.off, "inspect");
+  const onOff = (off) => setParams({ off });
+  useKeys({ answer, params, off: params.off, onChange: setParams, onOff });
+  const choose = (id) => {
+    const next = runs.find((other) => other.id === id);
+    open("inspect", { run: id, ...(next.input === run.input && next.input === "lines" ? inputOf(params) : {}) });
+  };
+  return html`<div class="inspect" aria-busy=${String(loading)}>
+    <div class="side">
+      <${RunSelect} runs=${runs} value=${run.id} label="Run" onChange=${choose} />
+      <${InputPanel} run=${run} answer=${answer} params=${params} onInput=${setParams} />
+      ${error && html`<${Problem} error=${error} onRepeat=${repeat} />`}
+      ${!error && !answer && html`<p class="muted" role="status">Loading the model…</p>`}
+      ${answer && html`<${OutputPanel} answer=${answer} forced=${params.output} onForce=${(output) => setParams({ output })} />
+        <p><a href=${`#/compare?${new URLSearchParams({ ...params, run: run.id })}`}>Compare with another run or with heads off</a></p>`}
+    </div>
+    ${answer && html`<${Attention} key=${run.id} answer=${answer} params=${params} off=${params.off} theme=${theme} onChange=${setParams} onOff=${onOff} />`}
+  </div>`;
+}
+
+export function InspectView({ params, theme }) {
+  const { value: runs, error } = useRuns();
+  if (error) return html`<${Problem} error=${error} />`;
+  if (!runs) return html`<p class="notice muted" role="status">Loading…</p>`;
+  const run = runs.find((item) => item.id === params.run) ?? (params.run ? null : runs.find((item) => item.state === "finished"));
+  if (!run) return html`<p class="notice">${params.run ? "This run is not in the folder." : "No finished run. Train one, then reload this page."}</p>`;
+  return html`<${Inspect} run=${run} runs=${runs} params=${params} theme=${theme} />`;
+}

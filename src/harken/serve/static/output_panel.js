@@ -1,0 +1,83 @@
+/** The output of an inspection: text, probability, alternatives per step, n-best, labels, tags, word times. */
+import { useEffect, useState } from "./vendor/preact-hooks.js";
+import { visible } from "./attention_map.js";
+import { percent } from "./format.js";
+import { html } from "./html.js";
+
+function Bar({ probability }) {
+  return html`<span class="bar" aria-hidden="true"><span style=${{ width: `${100 * probability}%` }}></span></span>`;
+}
+
+function Steps({ steps }) {
+  const [chosen, setChosen] = useState(0);
+  useEffect(() => setChosen((index) => Math.min(index, Math.max(0, steps.length - 1))), [steps.length]);
+  const step = steps[Math.min(chosen, steps.length - 1)];
+  return html`<h3>Steps</h3>
+    <div class="steps" role="group" aria-label="Output tokens">${steps.map((item, index) => html`
+      <button type="button" key=${index} aria-pressed=${String(index === chosen)} onClick=${() => setChosen(index)}
+        onMouseEnter=${() => setChosen(index)} title=${percent(item.probability)}>
+        ${visible(item.token)}<${Bar} probability=${item.probability} />
+      </button>`)}
+    </div>
+    ${step.alternatives.length > 0 && html`<table class="ranking">
+      <caption>Alternatives at step ${chosen + 1}</caption>
+      <tbody>${step.alternatives.map((item) => html`<tr key=${item.token} class=${item.token === step.token ? "chosen" : ""}>
+        <td>${visible(item.token)}</td><td><${Bar} probability=${item.probability} /></td><td class="number">${percent(item.probability)}</td>
+      </tr>`)}</tbody>
+    </table>`}`;
+}
+
+function Ranking({ caption, rows }) {
+  return html`<table class="ranking"><caption>${caption}</caption>
+    <tbody>${rows.map(([text, probability], index) => html`<tr key=${index}>
+      <td>${text}</td><td><${Bar} probability=${probability} /></td><td class="number">${percent(probability)}</td>
+    </tr>`)}</tbody>
+  </table>`;
+}
+
+function Tags({ tags }) {
+  return html`<p class="tags">${tags.map(({ word, tag, probability }, index) => html`
+    <span key=${index} title=${percent(probability)}>${word}<b>${tag}</b><small>${percent(probability)}</small></span>`)}</p>`;
+}
+
+function Words({ words }) {
+  return html`<p class="tags">${words.map(({ word, start, end }, index) => html`
+    <span key=${index}>${word}<small>${start.toFixed(2)}–${end.toFixed(2)} s</small></span>`)}</p>`;
+}
+
+function ForcedOutput({ answer, forced, onForce }) {
+  const [value, setValue] = useState(forced ?? answer.output.text);
+  useEffect(() => {
+    if (forced === undefined) setValue(answer.output.text);
+  }, [answer.output.text, forced]);
+  const submit = (event) => {
+    event.preventDefault();
+    onForce(value);
+  };
+  return html`<details class="forced" open=${forced !== undefined}><summary>Forced output</summary>
+    <form onSubmit=${submit}>
+      <label class="field">Output whose probability and attention are computed
+        <input value=${value} onInput=${(event) => setValue(event.target.value)} /></label>
+      <button type="submit">Force</button>
+      <button type="button" disabled=${forced === undefined} onClick=${() => onForce(undefined)}>Use the model's own</button>
+    </form>
+  </details>`;
+}
+
+export function OutputPanel({ answer, reference, forced, onForce }) {
+  const { output, nbest, labels, tags, words, steps, truncation } = answer;
+  const changed = reference && reference.output.text !== output.text;
+  return html`<section class="output-panel" aria-label="Output">
+    ${truncation && html`<p class="warning" role="status">The input was truncated: ${truncation.text}.</p>`}
+    <p class="muted">Output${output.forced ? " (forced)" : ""} · ${answer.milliseconds.toFixed(0)} ms</p>
+    <p class="output" aria-live="polite"><output>${output.text || "(empty)"}</output></p>
+    <p class="muted">Probability <b>${percent(output.probability)}</b>${output.log_probability === null ? "" : `, log-probability ${output.log_probability.toFixed(3)}`}
+      ${changed && html` · <span class="changed">differs from the first column</span>`}</p>
+    ${tags.length > 0 && html`<${Tags} tags=${tags} />`}
+    ${words.length > 0 && html`<${Words} words=${words} />`}
+    ${labels.length > 0 && html`<${Ranking} caption="Labels" rows=${labels.slice(0, 10).map((label) => [label.label, label.probability])} />`}
+    ${steps.length > 0 && html`<${Steps} steps=${steps} />`}
+    ${nbest.length > 1 && html`<${Ranking} caption="N-best" rows=${nbest.map((item) => [item.output, item.probability])} />`}
+    ${onForce && html`<${ForcedOutput} answer=${answer} forced=${forced} onForce=${onForce} />`}
+  </section>`;
+}
