@@ -53,6 +53,7 @@ ORDER = [
     "seeds",
     "api",
     "demo",
+    "serve",
     "cli",
     "__main__",
 ]

@@ -9,6 +9,7 @@ attention of every query, layer and head.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -60,13 +61,25 @@ class AttentionView:
     picture: ImageView | None = None  # if the keys are parts of an image
 
 
+class ScoredOutput(NamedTuple):
+    """An output whose log-probabilities `AttentionExample.run` returns."""
+
+    text: str
+    targets: Sequence[int]  # column of each row of the log-probabilities
+    token_texts: TokenTexts | None  # names of the columns; None if rows are not tokens
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionExample(NotebookOutput):
-    """An input with its output; `run` is the forward pass whose attention is shown."""
+    """An input with its output; `run` is the forward pass whose attention is shown.
+
+    With an `output`, `run` returns log-probabilities T V, a row for each of its targets.
+    """
 
     title: str
     run: Callable[[], object]
     views: Sequence[AttentionView]
+    output: ScoredOutput | None = None
     truncation: Truncation | None = None  # None if the views show the whole input
     model: nn.Module | None = None  # to record in a notebook; None shows text only
 
