@@ -21,6 +21,7 @@ const KEYS = [
   ["↑  ↓", "previous or next query"],
   ["x", "switch the head off or on"],
   ["m  l  t", "map, lines, text"],
+  ["z", "zoom into a large map; the wheel moves it"],
   ["c", "next coloring of the grid"],
   ["/", "go to the input"],
   ["Esc", "unlock the query, or leave the input"],

@@ -8,6 +8,7 @@ import { colorPosition, heatImage, interpolate, onSystemTheme, readableOn, theme
 import { argmax, maxPool, rowOf } from "./weights.js";
 
 const FONT = "12px system-ui, 'Liberation Sans', sans-serif";
+const ZOOMED_CELL = 15; // pixels
 const MIN_LINE = 0.05; // weights below it have no line
 
 /** Return a token with visible spaces and line ends. */
@@ -21,7 +22,7 @@ export class AttentionMap {
     this.container = container;
     this.select = select;
     this.lock = lock;
-    this.state = { view: "map", row: null, locked: null, maxHeight: 480 };
+    this.state = { view: "map", row: null, locked: null, zoom: false, maxHeight: 480 };
     this.pointed = null; // the cell under the pointer
     this.canvas = document.createElement("canvas");
     this.words = document.createElement("div");
@@ -38,15 +39,17 @@ export class AttentionMap {
     this.surface.addEventListener("pointermove", (event) => this.#point(event));
     this.surface.addEventListener("pointerleave", () => this.#leave());
     this.surface.addEventListener("click", (event) => this.#click(event));
+    this.surface.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     this.surface.addEventListener("keydown", (event) => this.#key(event));
     this.observer = new ResizeObserver(() => this.draw());
     this.removeThemeListener = onSystemTheme(() => this.draw());
     this.observer.observe(container);
   }
 
-  /** Show new data or another state: view, row, locked, maxHeight. */
+  /** Show new data or another state: view, row, locked, zoom, maxHeight. */
   update(data, state = {}) {
     this.data = data;
+    if (state.zoom !== this.state.zoom) this.origin = null; // zoom to the selected row
     Object.assign(this.state, state);
     if (this.pointed && this.pointed.row >= data.matrix.rows) this.pointed = null;
     this.draw();
@@ -111,30 +114,49 @@ export class AttentionMap {
     return Math.min(Math.ceil(width) + 8, limit);
   }
 
-  #drawMap() {
+  /** Return the part of the data that a zoomed map shows, and its first row and column. */
+  #window(height, total) {
     const { matrix, queries, keys } = this.data;
+    const rows = Math.min(matrix.rows, Math.max(4, Math.floor((height - 94) / ZOOMED_CELL)));
+    const columns = Math.min(matrix.columns, Math.max(4, Math.floor((total - 134) / ZOOMED_CELL)));
+    const row = this.row;
+    this.origin ??= { row: row - rows / 2, column: argmax(rowOf(matrix, row)) - columns / 2 };
+    const limit = (value, most) => Math.round(Math.min(Math.max(value, 0), most));
+    if (!this.pointed) this.origin.row = Math.min(Math.max(this.origin.row, row - rows + 1), row); // keep the selection inside
+    this.origin = { row: limit(this.origin.row, matrix.rows - rows), column: limit(this.origin.column, matrix.columns - columns) };
+    const [first, start] = [this.origin.row, this.origin.column];
+    const values = new Float32Array(rows * columns);
+    for (let i = 0; i < rows; i++) {
+      values.set(rowOf(matrix, first + i).subarray(start, start + columns), i * columns);
+    }
+    return { matrix: { values, rows, columns }, queries: queries.slice(first, first + rows), keys: keys.slice(start, start + columns), first, start };
+  }
+
+  #drawMap() {
+    const whole = { ...this.data, first: 0, start: 0 };
+    const { matrix, queries, keys, first, start } = this.state.zoom ? this.#window(this.state.maxHeight, this.container.clientWidth) : whole;
     const total = this.container.clientWidth;
     const left = this.#labelWidth(queries, Math.min(130, total * 0.3));
     const top = this.#labelWidth(keys, 90);
     const cell = {
-      width: Math.min(26, (total - left - 4) / matrix.columns),
-      height: Math.min(26, Math.max(80, this.state.maxHeight - top - 4) / matrix.rows),
+      width: Math.min(34, (total - left - 4) / matrix.columns),
+      height: Math.min(34, Math.max(80, this.state.maxHeight - top - 4) / matrix.rows),
     };
     if (matrix.rows > 1 && matrix.columns / matrix.rows < 3 && matrix.rows / matrix.columns < 3) {
       cell.width = cell.height = Math.min(cell.width, cell.height);
     }
     const [width, height] = [cell.width * matrix.columns, cell.height * matrix.rows];
     const context = this.#context(left + width + 4, top + height + 4);
-    this.layout = { left, top, cell };
-    this.#heat(context, left, top, width, height);
-    if (cell.width > 5 && cell.height > 5) this.#gridLines(context, left, top, cell);
-    const row = this.row;
-    const column = this.pointed?.row === row ? this.pointed.column : null;
+    this.layout = { left, top, cell, first, start, rows: matrix.rows, columns: matrix.columns };
+    this.#heat(context, matrix, left, top, width, height);
+    if (cell.width > 5 && cell.height > 5) this.#gridLines(context, matrix, left, top, cell);
+    const row = this.row - first;
+    const column = this.pointed?.row === this.row && this.pointed.column !== null ? this.pointed.column - start : null;
     this.#labels(context, queries, row, cell.height, (index) => {
       context.textAlign = "right";
       this.#label(context, visible(queries[index]), left - 6, top + (index + 0.5) * cell.height, left - 8);
     });
-    this.#labels(context, keys, column ?? argmax(rowOf(matrix, row)), cell.width, (index) => {
+    this.#labels(context, keys, column ?? argmax(rowOf(this.data.matrix, this.row)) - start, cell.width, (index) => {
       context.save();
       context.translate(left + (index + 0.5) * cell.width, top - 6);
       context.rotate(-Math.PI / 2);
@@ -144,21 +166,20 @@ export class AttentionMap {
     });
     context.strokeStyle = this.colors.highlight;
     context.lineWidth = 2;
-    context.strokeRect(left - 1, top + row * cell.height - 1, width + 2, Math.max(cell.height, 2) + 1);
+    if (row >= 0 && row < matrix.rows) context.strokeRect(left - 1, top + row * cell.height - 1, width + 2, Math.max(cell.height, 2) + 1);
     if (column !== null) context.strokeRect(left + column * cell.width, top + row * cell.height, cell.width, cell.height);
   }
 
-  #heat(context, left, top, width, height) {
+  #heat(context, matrix, left, top, width, height) {
     const scale = devicePixelRatio || 1;
-    const pooled = maxPool(this.data.matrix, Math.max(1, height * scale), Math.max(1, width * scale));
+    const pooled = maxPool(matrix, Math.max(1, height * scale), Math.max(1, width * scale));
     const image = new OffscreenCanvas(pooled.columns, pooled.rows);
     image.getContext("2d").putImageData(heatImage(pooled, this.colors.scale), 0, 0);
     context.imageSmoothingEnabled = false;
     context.drawImage(image, left, top, width, height);
   }
 
-  #gridLines(context, left, top, cell) {
-    const { rows, columns } = this.data.matrix;
+  #gridLines(context, { rows, columns }, left, top, cell) {
     context.fillStyle = this.colors.background;
     for (let i = 1; i < rows; i++) context.fillRect(left, top + i * cell.height - 0.5, columns * cell.width, 1);
     for (let j = 1; j < columns; j++) context.fillRect(left + j * cell.width - 0.5, top, 1, rows * cell.height);
@@ -273,13 +294,14 @@ export class AttentionMap {
       return this.layout.same ? { row: Number(key), column: null } : { row: this.row, column: Number(key) };
     }
     const box = this.canvas.getBoundingClientRect();
-    const { left, top, cell, split } = this.layout;
-    const row = Math.floor((event.clientY - box.top - top) / cell.height);
+    const { left, top, cell, split, first = 0, start = 0, rows = matrix.rows, columns } = this.layout;
+    const line = Math.floor((event.clientY - box.top - top) / cell.height);
     const x = event.clientX - box.left;
-    if (row < 0 || row >= matrix.rows || x > box.width || x < 0) return null;
+    if (line < 0 || line >= rows || x > box.width || x < 0) return null;
+    const row = line + first;
     if (split !== undefined) return x > split ? null : { row, column: null };
     const column = Math.floor((x - left) / cell.width);
-    return { row, column: column >= 0 && column < matrix.columns ? column : null };
+    return { row, column: column >= 0 && column < columns ? column + start : null };
   }
 
   #point(event) {
@@ -289,6 +311,16 @@ export class AttentionMap {
     this.pointed = cell;
     this.draw();
     if (cell && this.row !== before) this.select(this.row);
+  }
+
+  #wheel(event) {
+    if (!this.state.zoom || this.state.view !== "map" || !this.origin) return;
+    event.preventDefault();
+    const [x, y] = event.shiftKey ? [event.deltaY, event.deltaX] : [event.deltaX, event.deltaY];
+    this.origin.row += Math.sign(y) * 3;
+    this.origin.column += Math.sign(x) * 3;
+    this.pointed ??= { row: this.row, column: null }; // the selection may leave the window
+    this.draw();
   }
 
   #leave() {

@@ -3,7 +3,8 @@
 export function percent(probability) {
   if (probability === null || probability === undefined) return "–";
   const value = 100 * probability;
-  if (value > 0 && value < 0.01) return "<0.01 %";
+  if (value > 0 && value < 0.0001) return `${value.toExponential(1).replace("-", "−")} %`;
+  if (value > 0 && value < 0.01) return `${value.toFixed(4)} %`;
   return `${value.toFixed(value < 10 && value < 99.95 ? 2 : 1)} %`;
 }
 

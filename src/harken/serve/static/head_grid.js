@@ -41,7 +41,7 @@ function number(head, coloring, effects, range) {
   }
   const value = head[coloring];
   if (value === null) return { text: "–", position: null };
-  if (coloring === "entropy") return { text: value.toFixed(2), position: Math.sqrt(value / range) };
+  if (coloring === "entropy") return { text: value.toFixed(2), position: value / range };
   return { text: value.toFixed(1), position: 0.5 - value / (2 * range) };
 }
 
@@ -73,16 +73,15 @@ function Head({ head, chosen, coloring, effects, range, inspection, theme, onCho
 export function HeadGrid({ answer, chosen, coloring, effects, theme, onChoose }) {
   const heads = allHeads(answer);
   const range = largest(heads, coloring, effects);
-  const most = Math.max(...answer.views.flatMap((view) => view.layers.map((layer) => layer.heads.length)));
   return html`<div class="grid-views">${answer.views.map((view, index) => html`
-    <table class="head-grid" style=${{ "--heads": most }} key=${index}>
-      <caption>${view.title}</caption>
+    <div key=${index}><h3 id=${`view-${index}`}>${view.title}</h3>
+    <table class="head-grid" aria-labelledby=${`view-${index}`}>
       <thead><tr><td></td>${view.layers[0].heads.map((head) => html`<th scope="col">H${head.head}</th>`)}</tr></thead>
       <tbody>${view.layers.map((layer) => html`<tr key=${layer.name}>
         <th scope="row">${layer.name}</th>
         ${layer.heads.map((head) => html`<td key=${head.name}><${Head} head=${{ ...head, layer: layer.name }}
           chosen=${head.name === chosen} ...${{ coloring, effects, range, theme, onChoose }} inspection=${answer.id} /></td>`)}
       </tr>`)}</tbody>
-    </table>`)}
+    </table></div>`)}
   </div>`;
 }

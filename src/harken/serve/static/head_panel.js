@@ -12,7 +12,7 @@ const VIEWS = { map: "Map", lines: "Lines", text: "Text" };
 const EXPORTS = { SVG: [matrixSVG, "svg"], PNG: [matrixPNG, "png"], JSON: [matrixJSON, "json"] };
 
 /** Draw a matrix with AttentionMap; `onLock` gets a row or null. */
-function MapView({ data, view, row, locked, theme, maxHeight, onLock, onSelect }) {
+function MapView({ data, view, row, locked, zoom, theme, maxHeight, onLock, onSelect }) {
   const container = useRef(null);
   const map = useRef(null);
   useEffect(() => {
@@ -21,8 +21,8 @@ function MapView({ data, view, row, locked, theme, maxHeight, onLock, onSelect }
   }, []);
   useEffect(() => {
     Object.assign(map.current, { lock: onLock, select: onSelect });
-    map.current.update(data, { view, row, locked, maxHeight });
-  }, [data, view, row, locked, theme, maxHeight]);
+    map.current.update(data, { view, row, locked, zoom, maxHeight });
+  }, [data, view, row, locked, zoom, theme, maxHeight]);
   return html`<div class="map-view" ref=${container}></div>`;
 }
 
@@ -80,6 +80,8 @@ export function HeadPanel({ answer, head, params, theme, effect, onChange, onTog
       </div>
       <label><input type="checkbox" checked=${options.merged} onChange=${(event) => onChange({ words: event.target.checked ? "1" : undefined })} /> Words</label>
       <label><input type="checkbox" checked=${!options.hidden} onChange=${(event) => onChange({ special: event.target.checked ? undefined : "0" })} /> Special tokens</label>
+      ${shown && current === "map" && isLarge(shown) && html`<button type="button" aria-pressed=${String(params.zoom === "1")} title="z; the wheel moves the zoomed map"
+        onClick=${() => onChange({ zoom: params.zoom === "1" ? undefined : "1" })}>Zoom</button>`}
       ${shown && html`<div class="segments" role="group" aria-label="Export">${Object.entries(EXPORTS).map(([name, [make, ending]]) => html`
         <button type="button" title=${`Save this head as ${name}`} onClick=${async () => download(await make(shown, answer), `${head.name}.${ending}`)}>${name}</button>`)}
       </div>`}
@@ -90,10 +92,15 @@ export function HeadPanel({ answer, head, params, theme, effect, onChange, onTog
       ${shown && html`
         ${view.sound && html`<${SoundOverlay} sound=${view.sound} url=${answer.input.url} weights=${rowOf(shown.matrix, row)} groups=${shown.columnGroups} theme=${theme} />`}
         ${view.picture?.url && html`<${PictureOverlay} picture=${view.picture} weights=${rowOf(shown.matrix, row)} groups=${shown.columnGroups} label=${shown.queries[row]} theme=${theme} />`}
-        <${MapView} data=${shown} view=${current} row=${start} locked=${locked} theme=${theme} onLock=${lock} onSelect=${setPointed}
+        <${MapView} data=${shown} view=${current} row=${start} locked=${locked} zoom=${params.zoom === "1" && isLarge(shown)} theme=${theme} onLock=${lock} onSelect=${setPointed}
           maxHeight=${view.sound || view.picture?.url ? Math.max(160, room - 200) : room} />`}
     </div>
   </section>`;
+}
+
+/** Return whether tokens of the whole map may be too small to be read. */
+function isLarge({ matrix }) {
+  return Math.max(matrix.rows, matrix.columns) > 30;
 }
 
 function statistics(head, effect) {
@@ -101,7 +108,7 @@ function statistics(head, effect) {
   const parts = [
     head.pattern,
     number(head.entropy, 2) && `entropy ${number(head.entropy, 2)} nats`,
-    number(head.offset, 1) && `offset ${number(head.offset, 1)} tokens back`,
+    number(head.offset, 0) && `offset ${number(head.offset, 0)}${number(head.share, 2) ? ` (share ${number(head.share, 2)})` : ""}`,
     effect !== undefined && `effect ${effect.toFixed(3)} nats`,
   ];
   return parts.filter(Boolean).join(" · ") || "\u00a0";

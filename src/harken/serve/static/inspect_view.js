@@ -7,6 +7,8 @@ import { useKeys } from "./keyboard.js";
 import { OutputPanel } from "./output_panel.js";
 import { open, setParams } from "./url_state.js";
 
+const NBEST = 5;
+
 /** Return the parameters that another run keeps: the input, not the heads. */
 function inputOf({ text, color, view }) {
   return { text, color, view };
@@ -38,7 +40,8 @@ function Inspect({ run, runs, params, theme }) {
       <${InputPanel} run=${run} answer=${answer} params=${params} onInput=${setParams} />
       ${error && html`<${Problem} error=${error} onRepeat=${repeat} />`}
       ${!error && !answer && html`<p class="muted" role="status">Loading the model…</p>`}
-      ${answer && html`<${OutputPanel} answer=${answer} forced=${params.output} onForce=${(output) => setParams({ output })} />
+      ${answer && html`<${OutputPanel} answer=${answer} forced=${params.output} onForce=${(output) => setParams({ output })}
+          onNbest=${(wanted) => setParams({ nbest: wanted ? NBEST : undefined })} />
         <p><a href=${`#/compare?${new URLSearchParams({ ...params, run: run.id })}`}>Compare with another run or with heads off</a></p>`}
     </div>
     ${answer && html`<${Attention} key=${run.id} answer=${answer} params=${params} off=${params.off} theme=${theme} onChange=${setParams} onOff=${onOff} />`}

@@ -6,7 +6,6 @@ import { HeadPanel } from "./head_panel.js";
 import { html } from "./html.js";
 
 const TYPING_DELAY = 80; // milliseconds after a key press
-const NBEST = 5;
 const FIRST_EXAMPLE = 1;
 
 function splitNames(text) {
@@ -15,7 +14,7 @@ function splitNames(text) {
 
 /** Return the inspection of the input in the parameters; a newer input replaces an older request. */
 export function useInspection(run, params, off, client) {
-  const body = { nbest: NBEST, alternatives: 5, method: params.method === "mean" ? "mean" : "zero", disabled: splitNames(off) };
+  const body = { nbest: Number(params.nbest ?? 1), alternatives: 5, method: params.method === "mean" ? "mean" : "zero", disabled: splitNames(off) };
   if (params.text !== undefined) body.text = params.text;
   else if (params.media) body.media = params.media;
   else body.example = Number(params.example ?? FIRST_EXAMPLE);

@@ -40,6 +40,7 @@ export function useKeys({ answer, params, off, onChange, onOff }) {
       if (!head) return;
       if (event.key in VIEWS) onChange({ view: VIEWS[event.key] });
       else if (event.key === "x") onOff(toggled(off, head.name));
+      else if (event.key === "z") onChange({ zoom: params.zoom === "1" ? undefined : "1" });
       else if (event.key === "c") onChange({ color: COLOR_KEYS[(COLOR_KEYS.indexOf(params.color ?? "pattern") + 1) % COLOR_KEYS.length] });
       else if (event.key === "ArrowLeft" || event.key === "ArrowRight" || (event.shiftKey && event.key.startsWith("Arrow"))) {
         const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key] ?? 0;

@@ -4,6 +4,8 @@ import { visible } from "./attention_map.js";
 import { percent } from "./format.js";
 import { html } from "./html.js";
 
+const SEARCHED = ["answer", "caption", "lm", "transcribe", "translate"]; // tasks with a beam search
+
 function Bar({ probability }) {
   return html`<span class="bar" aria-hidden="true"><span style=${{ width: `${100 * probability}%` }}></span></span>`;
 }
@@ -64,7 +66,7 @@ function ForcedOutput({ answer, forced, onForce }) {
   </details>`;
 }
 
-export function OutputPanel({ answer, reference, forced, onForce }) {
+export function OutputPanel({ answer, reference, forced, onForce, onNbest }) {
   const { output, nbest, labels, tags, words, steps, truncation } = answer;
   const changed = reference && reference.output.text !== output.text;
   return html`<section class="output-panel" aria-label="Output">
@@ -77,7 +79,9 @@ export function OutputPanel({ answer, reference, forced, onForce }) {
     ${words.length > 0 && html`<${Words} words=${words} />`}
     ${labels.length > 0 && html`<${Ranking} caption="Labels" rows=${labels.slice(0, 10).map((label) => [label.label, label.probability])} />`}
     ${steps.length > 0 && html`<${Steps} steps=${steps} />`}
-    ${nbest.length > 1 && html`<${Ranking} caption="N-best" rows=${nbest.map((item) => [item.output, item.probability])} />`}
+    ${onNbest && SEARCHED.includes(answer.task) && html`<details open=${nbest.length > 1} onToggle=${(event) => onNbest(event.target.open)}>
+      <summary>N-best</summary><${Ranking} caption="Outputs of the search" rows=${nbest.map((item) => [item.output, item.probability])} />
+    </details>`}
     ${onForce && html`<${ForcedOutput} answer=${answer} forced=${forced} onForce=${onForce} />`}
   </section>`;
 }
