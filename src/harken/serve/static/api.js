@@ -97,11 +97,11 @@ export function useFetched(load, keys, { delay = 0 } = {}) {
   return state;
 }
 
-/** Listen to server-sent events while the component is shown: {NAME: function(data, event)}. */
+/** Listen to server-sent events with {NAME: function(data)}; the caller closes the returned source. */
 export function listen(path, handlers) {
   const source = new EventSource(path);
   for (const [name, handler] of Object.entries(handlers)) {
-    source.addEventListener(name, (event) => handler(JSON.parse(event.data), source));
+    source.addEventListener(name, (event) => handler(JSON.parse(event.data)));
   }
   return source;
 }

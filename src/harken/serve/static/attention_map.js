@@ -11,9 +11,10 @@ const FONT = "12px system-ui, 'Liberation Sans', sans-serif";
 const ZOOMED_CELL = 15; // pixels
 const MIN_LINE = 0.05; // weights below it have no line
 
-/** Return a token with visible spaces and line ends. */
+/** Return a token with visible line ends, and spaces at its start and end. */
 export function visible(token) {
-  return token.replaceAll(" ", "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅";
+  const spaces = (text) => "␣".repeat(text.length);
+  return token.replace(/^ +| +$/g, spaces).replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅";
 }
 
 export class AttentionMap {

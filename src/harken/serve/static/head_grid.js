@@ -1,5 +1,5 @@
 /** The grid of all heads: a row per layer, colored by attention pattern, effect, entropy or offset. */
-import { useEffect, useRef, useState } from "./vendor/preact-hooks.js";
+import { useEffect, useId, useRef, useState } from "./vendor/preact-hooks.js";
 import { getMatrix } from "./api.js";
 import { heatImage, interpolate, readableOn, themeColors } from "./colors.js";
 import { signed } from "./format.js";
@@ -73,9 +73,10 @@ function Head({ head, chosen, coloring, effects, range, inspection, theme, onCho
 export function HeadGrid({ answer, chosen, coloring, effects, theme, onChoose }) {
   const heads = allHeads(answer);
   const range = largest(heads, coloring, effects);
+  const id = useId();
   return html`<div class="grid-views">${answer.views.map((view, index) => html`
-    <div key=${index}><h3 id=${`view-${index}`}>${view.title}</h3>
-    <table class="head-grid" aria-labelledby=${`view-${index}`}>
+    <div key=${index}><h3 id=${`${id}-${index}`}>${view.title}</h3>
+    <table class="head-grid" aria-labelledby=${`${id}-${index}`}>
       <thead><tr><td></td>${view.layers[0].heads.map((head) => html`<th scope="col">H${head.head}</th>`)}</tr></thead>
       <tbody>${view.layers.map((layer) => html`<tr key=${layer.name}>
         <th scope="row">${layer.name}</th>

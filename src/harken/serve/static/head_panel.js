@@ -5,7 +5,7 @@ import { getMatrix, useFetched } from "./api.js";
 import { download, matrixJSON, matrixPNG, matrixSVG } from "./export.js";
 import { html } from "./html.js";
 import { PictureOverlay, SoundOverlay } from "./media.js";
-import { rowWithToken, shownWeights, tokenOptions } from "./tokens.js";
+import { hasOptions, rowWithToken, shownWeights, tokenOptions } from "./tokens.js";
 import { rowOf } from "./weights.js";
 
 const VIEWS = { map: "Map", lines: "Lines", text: "Text" };
@@ -33,9 +33,9 @@ function useRoom(reference, keys) {
     const measure = () => {
       const panel = reference.current?.closest(".head-panel");
       if (!panel) return;
-      const narrow = matchMedia("(max-width: 999px)").matches;
+      const fillsWindow = panel.closest(".inspect") && !matchMedia("(max-width: 999px)").matches;
       const above = reference.current.getBoundingClientRect().top - panel.getBoundingClientRect().top;
-      setRoom(Math.max(160, (narrow ? innerHeight * 0.62 : panel.clientHeight - above) - 48));
+      setRoom(Math.max(160, (fillsWindow ? panel.clientHeight - above : innerHeight * 0.55) - 48));
     };
     measure();
     addEventListener("resize", measure);
@@ -57,6 +57,7 @@ export function HeadPanel({ answer, head, params, theme, effect, onChange, onTog
   );
   const room = useRoom(place, [answer.id, head.view]);
   const options = tokenOptions(params);
+  const available = hasOptions(view);
   const [shown, setShown] = useState(null);
   useEffect(() => {
     // A matrix of the previous inspection or head must not be drawn with this one's labels.
@@ -78,8 +79,8 @@ export function HeadPanel({ answer, head, params, theme, effect, onChange, onTog
       <div class="segments" role="group" aria-label="View">${Object.entries(VIEWS).map(([key, label]) => html`
         <button type="button" aria-pressed=${String(current === key)} onClick=${() => onChange({ view: key })} title=${key[0]}>${label}</button>`)}
       </div>
-      <label><input type="checkbox" checked=${options.merged} onChange=${(event) => onChange({ words: event.target.checked ? "1" : undefined })} /> Words</label>
-      <label><input type="checkbox" checked=${!options.hidden} onChange=${(event) => onChange({ special: event.target.checked ? undefined : "0" })} /> Special tokens</label>
+      ${available.words && html`<label><input type="checkbox" checked=${options.merged} onChange=${(event) => onChange({ words: event.target.checked ? "1" : undefined })} /> Words</label>`}
+      ${available.special && html`<label><input type="checkbox" checked=${!options.hidden} onChange=${(event) => onChange({ special: event.target.checked ? undefined : "0" })} /> Special tokens</label>`}
       ${shown && current === "map" && isLarge(shown) && html`<button type="button" aria-pressed=${String(params.zoom === "1")} title="z; the wheel moves the zoomed map"
         onClick=${() => onChange({ zoom: params.zoom === "1" ? undefined : "1" })}>Zoom</button>`}
       ${shown && html`<div class="segments" role="group" aria-label="Export">${Object.entries(EXPORTS).map(([name, [make, ending]]) => html`

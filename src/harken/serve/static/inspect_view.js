@@ -21,7 +21,7 @@ export function RunSelect({ runs, value, label, onChange }) {
   </select></label>`;
 }
 
-/** Show `children` with the list of runs, once it is there. */
+/** Return {value, error} of the list of runs. */
 export function useRuns() {
   return useFetched(async (signal) => (await getJSON("/api/runs", signal)).runs, []);
 }

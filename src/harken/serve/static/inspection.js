@@ -45,7 +45,10 @@ function useEffects(inspection, method, active) {
       },
       done: () => source.close(),
     });
-    source.onerror = () => source.close(); // one stream per inspection; the server may have removed it
+    source.onerror = () => {
+      source.close(); // a second stream would compute everything again
+      setState({ inspection, values: { ...values }, problem: "The server stopped sending effects." });
+    };
     return () => source.close();
   }, [inspection, method, active]);
   return state.inspection === inspection ? state : { values: {}, problem: null };

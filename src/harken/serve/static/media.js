@@ -115,15 +115,12 @@ export function PictureOverlay({ picture, weights, groups, label, theme }) {
     const heat = new ImageData(columns, rows);
     const most = Math.max(...weights, 1e-9);
     weights.forEach((weight, index) => {
-      for (const cell of groups[index]) heat.data.set([...HEAT, (200 * weight) / most], 4 * cell);
+      for (const cell of groups[index]) heat.data.set([...HEAT, (180 * weight) / most], 4 * cell);
     });
     const layer = new OffscreenCanvas(columns, rows);
     layer.getContext("2d").putImageData(heat, 0, 0);
     context.imageSmoothingEnabled = false;
     context.drawImage(layer, offset - stride / 2, offset - stride / 2, columns * stride, rows * stride);
   }, [image, weights, theme]);
-  return html`<div class="picture">
-    <canvas ref=${canvas} role="img" aria-label=${`Input image with the attention of ${label}`}></canvas>
-    <img src=${picture.url} alt="Input image" />
-  </div>`;
+  return html`<canvas class="picture" ref=${canvas} role="img" aria-label=${`Input image with the attention of ${label}`}></canvas>`;
 }

@@ -25,6 +25,15 @@ export function queryGroups(view, options) {
   return groups(view.queries, view.query_words, view.query_special, options);
 }
 
+/** Return whether merging and hiding tokens change a view. */
+export function hasOptions(view) {
+  const repeats = (words) => words.some((word, index) => index && word !== null && word === words[index - 1]);
+  return {
+    words: repeats(view.query_words) || repeats(view.key_words),
+    special: [...view.query_special, ...view.key_special].some(Boolean),
+  };
+}
+
 /** Return which tokens are merged and hidden. */
 export function tokenOptions(params) {
   return { merged: params.words === "1", hidden: params.special === "0" };
@@ -36,11 +45,10 @@ export function shownWeights(view, matrix, options) {
   const columnGroups = groups(view.keys, view.key_words, view.key_special, options);
   const label = (tokens) => (group) => (group.length > 1 ? wordText(group.map((index) => tokens[index])) : tokens[group[0]]);
   const unchanged = rowGroups.length === view.queries.length && columnGroups.length === view.keys.length;
-  const blank = (text) => (view.sound ? text.replaceAll(" ", "\u00a0") : text); // times are not tokens
   return {
     matrix: unchanged ? matrix : merge(matrix, rowGroups, columnGroups),
     queries: rowGroups.map(label(view.queries)),
-    keys: columnGroups.map(label(view.keys)).map(blank),
+    keys: columnGroups.map(label(view.keys)),
     rowGroups,
     columnGroups,
   };
