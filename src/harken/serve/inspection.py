@@ -24,12 +24,9 @@ from harken.tasks.attention_view import AttentionExample, AudioView, ImageView
 from harken.tasks.prediction import Prediction, Truncation
 
 TINY = 1e-300  # so that a probability of 0 has a finite logarithm
-STATISTICS = dict.fromkeys(
-    (
-        "pattern queries offset share mean_offset mean_distance entropy evenness previous itself "
-        "next first"
-    ).split()
-)
+SHARES = ("share", "previous", "itself", "next", "first")
+MEANS = ("mean_offset", "mean_distance", "entropy", "evenness")
+STATISTICS = dict.fromkeys(("pattern", "queries", "offset", *MEANS, *SHARES))
 LISTED_PREDICTIONS = ("classify", "tag", "transcribe")  # with labels, tags or word times
 
 
