@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from harken.errors import HarkenError
-from harken.serve import inspections, runs
+from harken.serve import effects, inspections, runs
 from harken.serve.errors import ApiError, api_error
 from harken.serve.guard import Guard
 from harken.serve.state import ServerState, json_response
@@ -35,6 +35,7 @@ def build_app(state: ServerState) -> ASGIApp:
             Route("/healthz", healthz),
             *runs.ROUTES,
             *inspections.ROUTES,
+            *effects.ROUTES,
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         exception_handlers={

@@ -3,8 +3,8 @@
 import math
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from harken.inspection.ablation import ZERO, AblationMethod, Mean, ablated, mean
 from harken.inspection.heads import measured_heads
 from harken.inspection.record import attention_layers, has_multihead
 from harken.inspection.refs import HeadPattern, HeadRef, attention_kind, layer_of
+from harken.models.gpt import GPT
 from harken.report.viewed_attention import LayerAttention, ViewedAttention, view_attention
 from harken.run import Run
 from harken.serve.errors import ApiError
@@ -23,13 +24,11 @@ from harken.serve.words import is_special, word_indices
 from harken.tasks.attention_view import AttentionExample, AudioView, ImageView
 from harken.tasks.prediction import Prediction, Truncation
 
+MASK_TEXT = "<mask>"
 TINY = 1e-300  # so that a probability of 0 has a finite logarithm
-STATISTICS = dict.fromkeys(
-    (
-        "pattern queries offset share mean_offset mean_distance entropy evenness previous itself "
-        "next first"
-    ).split()
-)
+SHARES = ("share", "previous", "itself", "next", "first")
+MEANS = ("mean_offset", "mean_distance", "entropy", "evenness")
+STATISTICS = dict.fromkeys(("pattern", "queries", "offset", *MEANS, *SHARES))
 LISTED_PREDICTIONS = ("classify", "tag", "transcribe")  # with labels, tags or word times
 
 
@@ -43,6 +42,7 @@ class Inspection:
     views: Sequence[ViewedAttention]
     disabled: Sequence[HeadRef]
     method: AblationMethod
+    means: list[Mean] = field(default_factory=list)
 
     @property
     def weight_bytes(self) -> int:
@@ -56,10 +56,21 @@ class Inspection:
                     return layer
         raise ApiError(404, "the inspection has no layer of this name", fix="see its views")
 
-    def without(self, heads: Sequence[HeadRef]) -> AbstractContextManager[None]:
-        """Remove heads, in addition to the disabled ones."""
-        parts = [*self.disabled, *heads]
-        return ablated(self.run.model, parts, self.method) if parts else nullcontext()
+    def without_disabled(self) -> AbstractContextManager[None]:
+        """Remove the disabled heads inside a `with` block."""
+        return ablated(self.run.model, self.disabled, self.method)
+
+    def replacement(self, name: Method) -> AblationMethod:
+        """Return what replaces the output of a removed head: zeros, or its mean over the input.
+
+        The means are those of the model without the disabled heads, computed once.
+        """
+        if name == "zero":
+            return ZERO
+        if not self.means:
+            assert self.example is not None
+            self.means.append(mean_over_input(self.run, self.example))
+        return self.means[0]
 
 
 def inspect_input(run: Run, request: InspectRequest, source: str) -> Inspection:
@@ -68,11 +79,15 @@ def inspect_input(run: Run, request: InspectRequest, source: str) -> Inspection:
     disabled = find_heads(run, request.disabled)
     method = ablation_method(run, request.method, source, request.output) if disabled else ZERO
     scores: list[Tensor] = []
-    with ablated(run.model, disabled, method) if disabled else nullcontext():
-        example = run.predictor.attention(source)
+    with ablated(run.model, disabled, method):
+        example = run.predictor.attention(source, request.output)
         views = []
         if example is not None:
             views = view_attention(run.model, recording_scores(example, scores))
+            check_targets(example, scores)
+        elif request.output is not None:
+            fix = "leave output out, or choose a model with attention"
+            raise ApiError(422, "the model cannot read a forced output", fix=fix)
         prediction = predict(run, request, source, example)
     truncation = prediction.truncation if prediction is not None else None
     if example is not None:
@@ -84,7 +99,7 @@ def inspect_input(run: Run, request: InspectRequest, source: str) -> Inspection:
         "labels": [] if prediction is None else list(map(asdict, prediction.labels)),
         "tags": [] if prediction is None else list(map(asdict, prediction.tokens)),
         "words": [] if prediction is None else list(map(asdict, prediction.words)),
-        "steps": [],
+        "steps": [] if not scores else steps_json(example, scores[0], request.alternatives),
         "truncation": truncation_json(truncation),
         "disabled": [head.label for head in disabled],
         "method": request.method,
@@ -92,7 +107,7 @@ def inspect_input(run: Run, request: InspectRequest, source: str) -> Inspection:
         "milliseconds": round(1000 * (time.perf_counter() - start), 2),
     }
     outputs = len(scores[0]) if scores else 0
-    record["focus"] = focus(views, outputs)
+    record["focus"] = focus(run, views, outputs)
     return Inspection(record, run, example, views, disabled, method)
 
 
@@ -153,9 +168,12 @@ def ablation_method(run: Run, name: Method, source: str, output: str | None) -> 
     """Return what replaces the outputs of removed heads: zeros, or their means over the input."""
     if name == "zero":
         return ZERO
-    example = run.predictor.attention(source)
-    if example is None:
-        return ZERO
+    example = run.predictor.attention(source, output)
+    return ZERO if example is None else mean_over_input(run, example)
+
+
+def mean_over_input(run: Run, example: AttentionExample) -> Mean:
+    """Return the mean output of each head over the positions of an input."""
     with torch.inference_mode():
         means, _ = mean_activations(run.model, example.run)
     return Mean(means)
@@ -180,6 +198,34 @@ def output_json(
 def target_log_probs(log_probs: Float[Tensor, "T V"], targets: Sequence[int]) -> Float[Tensor, "T"]:
     """Return the log-probability of the target in each row."""
     return log_probs.double().gather(1, torch.tensor(targets)[:, None])[:, 0]
+
+
+def steps_json(
+    example: AttentionExample | None, log_probs: Float[Tensor, "T V"], count: int
+) -> list[dict[str, Any]]:
+    """Return the log-probability of each output token, and the most probable alternatives."""
+    output = None if example is None else example.output
+    if output is None or output.token_texts is None:
+        return []
+    best = log_probs.topk(min(count, log_probs.shape[1]), dim=1)
+    steps = []
+    for row, target in enumerate(output.targets):
+        ids, values = best.indices[row].tolist(), best.values[row].tolist()
+        listed = zip(output.token_texts(ids), values, strict=True)
+        step = {"token": output.token_texts([target])[0]}
+        step |= probability_json(float(log_probs[row, target]))
+        step["alternatives"] = [{"token": token, **probability_json(log)} for token, log in listed]
+        steps.append(step)
+    return steps
+
+
+def check_targets(example: AttentionExample, scores: Sequence[Tensor]) -> None:
+    """Raise an error if a forced output has another number of parts than the model's."""
+    if example.output is None or not scores:
+        return
+    expected, given = len(scores[0]), len(example.output.targets)
+    if expected != given:
+        raise ApiError(422, f"output: expected {expected} tokens, got {given}", fix="change it")
 
 
 def probability_json(log_probability: float) -> dict[str, float]:
@@ -259,9 +305,13 @@ def picture_json(picture: ImageView) -> dict[str, Any]:
     }
 
 
-def focus(views: Sequence[ViewedAttention], outputs: int) -> dict[str, int] | None:
-    """Return the query of the first output token: the last `outputs` queries of the first view."""
+def focus(run: Run, views: Sequence[ViewedAttention], outputs: int) -> dict[str, int] | None:
+    """Return the query of the first output token, where a display should start."""
     if not views:
         return None
-    queries = len(views[0].view.queries)
-    return {"view": 0, "query": max(queries - outputs, 0) if outputs else 0}
+    queries, query = views[0].view.queries, 0
+    if isinstance(run.model, GPT):
+        query = max(len(queries) - outputs, 0)
+    elif MASK_TEXT in queries:
+        query = queries.index(MASK_TEXT)
+    return {"view": 0, "query": query}

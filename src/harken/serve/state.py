@@ -31,6 +31,7 @@ class ServerState:
     library: RunLibrary
     models: ModelThread
     store: Store
+    streams: int = 0  # of events that are being sent
     stopping: threading.Event = field(default_factory=threading.Event)  # streams end
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ from harken.measure.interval import MIN_PIECES
 from harken.measure.perplexity import TokenLosses, loss_sample
 from harken.models.gpt import GPT, GPTConfig
 from harken.models.recurrent_lm import FixedStateLM, LanguageModelConfig
-from harken.tasks.attention_view import AttentionExample, next_token_example
+from harken.tasks.attention_view import AttentionExample, continued_example, next_token_example
 from harken.tasks.columns import TextColumns
 from harken.tasks.dummy_batches import DummySizes, random_text_batch, target_losses, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, Table, ranked_prediction, truncation_of
@@ -198,14 +198,17 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             example=str(continuations.rows[0][0]),
         )
 
-    def attention(self, text: str) -> AttentionExample | None:
+    def attention(self, text: str, output: str | None = None) -> AttentionExample | None:
         """Return the attention over the end of the text and the most probable next token."""
-        if not isinstance(self.model, GPT):
+        model, token_texts = self.model, self.vocabulary.token_texts
+        if not isinstance(model, GPT):
             return None
-        prompt = self._prompt(text, self.model.max_length)
-        return next_token_example(
-            self.model, prompt.tokens.tolist(), self.vocabulary.token_texts, text, prompt.truncation
-        )
+        if output:
+            whole, first = self.stream.encode_continuation(text, output)
+            return continued_example(model, whole.tolist(), first, token_texts, (text, output))
+        prompt = self._prompt(text, model.max_length)
+        tokens, truncation = prompt.tokens.tolist(), prompt.truncation
+        return next_token_example(model, tokens, token_texts, text, truncation)
 
     def _prompt(self, text: str, max_length: int | None) -> Prompt:
         """Return the start token and the text; a long prompt keeps its last `max_length` tokens."""

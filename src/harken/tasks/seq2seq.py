@@ -16,6 +16,7 @@ from harken.inspection.refs import is_cross_attention, is_decoder_attention
 from harken.models.captioner import Captioner
 from harken.models.seq2seq import EncoderDecoder
 from harken.tasks.attention_view import AttentionView, AudioView, ImageView, TokenTexts
+from harken.tasks.attention_view import scored_output as scored_output
 from harken.tasks.dummy_batches import target_losses
 from harken.tasks.prediction import Truncation
 from harken.tasks.task import Keys
