@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from harken.recipe import TASKS
 from harken.report.palette import DARK, LIGHT, color_levels, color_scale
+from small_files import SMALL
+from untrained import task_recipe, untrained_run
 
 from .workbench import AXE, CHROMIUM, FLAGS, Server, serving
 
@@ -24,13 +28,27 @@ VIEWS = ("runs", "examples", "inspect", "compare")
 SERIOUS = ("serious", "critical")
 
 
+def enlarge_weights(model: nn.Module) -> None:
+    """Make the model depend on its input and its heads."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(std=0.5, generator=generator)
+
+
 @pytest.fixture(scope="module")
-def server(
-    untrained_run: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("every-task")
+
+
+@pytest.fixture(scope="module")
+def server(data: Path) -> Iterator[Server]:
     """Serve one untrained run per task."""
-    folders = [untrained_run(task) for task in TASKS]
-    with serving(folders[0].parent) as value:
+    for task in TASKS:
+        recipe = task_recipe(task, data, SMALL[task])
+        untrained_run(recipe, data / "runs" / task, enlarge_weights)
+    with serving(data / "runs") as value:
         yield value
 
 
@@ -254,10 +272,9 @@ def test_a_click_on_a_head_does_not_scroll(server: Server, new_page: Callable[..
 
 
 @pytest.mark.slow
-def test_uploads(server: Server, new_page: Callable[..., Any], untrained_run: Any) -> None:
+def test_uploads(server: Server, new_page: Callable[..., Any], data: Path) -> None:
     from PIL import Image
 
-    data = untrained_run("transcribe").parents[1]
     picture = data / "picture.png"
     Image.effect_noise((14, 10), 60).save(picture)
     for task, file in (("transcribe", data / "tone.wav"), ("caption", picture)):

@@ -26,21 +26,20 @@ function MapView({ data, view, row, locked, zoom, theme, maxHeight, onLock, onSe
   return html`<div class="map-view" ref=${container}></div>`;
 }
 
-/** Return the height that is left for the map below the top of an element, and follow the window's size. */
-function useRoom(reference, keys) {
+/** Return the height that is left for the map below the top of an element, which follows the sizes around it. */
+function useRoom(reference) {
   const [room, setRoom] = useState(400);
   useEffect(() => {
+    const panel = reference.current.closest(".head-panel");
     const measure = () => {
-      const panel = reference.current?.closest(".head-panel");
-      if (!panel) return;
       const fillsWindow = panel.closest(".inspect") && !matchMedia("(max-width: 999px)").matches;
       const above = reference.current.getBoundingClientRect().top - panel.getBoundingClientRect().top;
       setRoom(Math.max(160, (fillsWindow ? panel.clientHeight - above : innerHeight * 0.55) - 48));
     };
-    measure();
-    addEventListener("resize", measure);
-    return () => removeEventListener("resize", measure);
-  }, keys);
+    const observer = new ResizeObserver(measure);
+    for (const element of [document.documentElement, panel, panel.querySelector(".toolbar")]) observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
   return room;
 }
 
@@ -55,7 +54,7 @@ export function HeadPanel({ answer, head, params, theme, effect, onChange, onTog
     }),
     [answer.id, head.name],
   );
-  const room = useRoom(place, [answer.id, head.view]);
+  const room = useRoom(place);
   const options = tokenOptions(params);
   const available = hasOptions(view);
   const [shown, setShown] = useState(null);

@@ -5,7 +5,7 @@ import { InputPanel } from "./input_panel.js";
 import { Attention, Problem, useInspection } from "./inspection.js";
 import { useKeys } from "./keyboard.js";
 import { OutputPanel } from "./output_panel.js";
-import { open, setParams } from "./url_state.js";
+import { address, open, setParams } from "./url_state.js";
 
 const NBEST = 5;
 
@@ -34,6 +34,7 @@ function Inspect({ run, runs, params, theme }) {
     const next = runs.find((other) => other.id === id);
     open("inspect", { run: id, ...(next.input === run.input && next.input === "lines" ? inputOf(params) : {}) });
   };
+  const compared = address("compare", { ...params, run: run.id });
   return html`<div class="inspect" aria-busy=${String(loading)}>
     <div class="side">
       <${RunSelect} runs=${runs} value=${run.id} label="Run" onChange=${choose} />
@@ -42,7 +43,7 @@ function Inspect({ run, runs, params, theme }) {
       ${!error && !answer && html`<p class="muted" role="status">Loading the model…</p>`}
       ${answer && html`<${OutputPanel} answer=${answer} forced=${params.output} onForce=${(output) => setParams({ output })}
           onNbest=${(wanted) => setParams({ nbest: wanted ? NBEST : undefined })} />
-        <p><a href=${`#/compare?${new URLSearchParams({ ...params, run: run.id })}`}>Compare with another run or with heads off</a></p>`}
+        <p><a href=${compared}>Compare with another run or with heads off</a></p>`}
     </div>
     ${answer && html`<${Attention} key=${run.id} answer=${answer} params=${params} off=${params.off} theme=${theme} onChange=${setParams} onOff=${onOff} />`}
   </div>`;
@@ -54,5 +55,6 @@ export function InspectView({ params, theme }) {
   if (!runs) return html`<p class="notice muted" role="status">Loading…</p>`;
   const run = runs.find((item) => item.id === params.run) ?? (params.run ? null : runs.find((item) => item.state === "finished"));
   if (!run) return html`<p class="notice">${params.run ? "This run is not in the folder." : "No finished run. Train one, then reload this page."}</p>`;
+  if (run.state !== "finished") return html`<p class="notice">The run ${run.name} has not finished training (${run.state}). Its curves are in <a href=${address("runs", { run: run.id })}>Runs</a>.</p>`;
   return html`<${Inspect} run=${run} runs=${runs} params=${params} theme=${theme} />`;
 }

@@ -90,7 +90,7 @@ export function Attention({ answer, params, off, theme, onChange, onOff }) {
         <label>Color by <select value=${coloring} onChange=${(event) => onChange({ color: event.target.value })}>
           ${Object.entries(COLORINGS).map(([key, label]) => html`<option value=${key}>${label}</option>`)}
         </select></label>
-        <label>Removed heads <select value=${method} onChange=${(event) => onChange({ method: event.target.value === "mean" ? "mean" : undefined })}>
+        <label>Ablation <select value=${method} onChange=${(event) => onChange({ method: event.target.value === "mean" ? "mean" : undefined })}>
           <option value="zero">zero</option><option value="mean">mean</option>
         </select></label>
         ${names.length > 0 && html`<button type="button" onClick=${() => onOff(undefined)}>Switch on all (${names.length} off)</button>`}

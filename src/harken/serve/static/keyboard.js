@@ -1,5 +1,5 @@
 /** Keys that work in every view with attention. */
-import { useEffect } from "./vendor/preact-hooks.js";
+import { useEffect, useRef } from "./vendor/preact-hooks.js";
 import { allHeads, COLORINGS } from "./head_grid.js";
 import { chosenHead, toggled } from "./inspection.js";
 import { queryGroups, rowWithToken, tokenOptions } from "./tokens.js";
@@ -20,10 +20,13 @@ function neighbor(answer, head, step, down) {
   return layer[Math.min(head.head, layer.length) - 1]?.name;
 }
 
-/** Handle keys for the answer of one column. `off` lists its disabled heads. */
-export function useKeys({ answer, params, off, onChange, onOff }) {
+/** Handle keys for one column: {answer, params, off, onChange, onOff}. `off` lists its disabled heads. */
+export function useKeys(state) {
+  const latest = useRef(state);
+  latest.current = state; // a key can be pressed before the effects of the last drawing have run
   useEffect(() => {
     const press = (event) => {
+      const { answer, params, off, onChange, onOff } = latest.current;
       if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
       if (event.key === "Escape") {
         if (isTyping(event.target)) event.target.blur();
@@ -61,5 +64,5 @@ export function useKeys({ answer, params, off, onChange, onOff }) {
     };
     document.addEventListener("keydown", press);
     return () => document.removeEventListener("keydown", press);
-  });
+  }, []);
 }
