@@ -301,3 +301,38 @@ def test_narrow_and_accessible(server: Server, new_page: Callable[..., Any], the
                 for node in finding["nodes"]
             ]
     assert findings == []
+
+
+def place_of(layout: Any, row: int) -> Any:
+    return {"x": 30, "y": layout["top"] + (row + 0.5) * layout["cell"]["height"]}
+
+
+def point(surface: Any, layout: Any, row: int) -> int:
+    """Point at a query and return the selected one, counted from 1."""
+    surface.hover(position=place_of(layout, row))
+    return int(surface.get_attribute("aria-valuenow"))
+
+
+@pytest.mark.slow
+def test_pointing_selects_a_click_locks_and_escape_unlocks(new_page: Callable[..., Any]) -> None:
+    page, root = new_page(400), Path(__file__).parents[2]
+    page.route(
+        "http://127.0.0.1:9/**",
+        lambda route: route.fulfill(path=root / route.request.url.split("/", 3)[3]),
+    )
+    page.goto("http://127.0.0.1:9/tests/serve/attention_map.html")
+    for name in ("map", "lines"):
+        surface = page.locator(f"#{name} [role=slider]")
+        surface.scroll_into_view_if_needed()
+        layout = page.evaluate(f"maps.{name}.layout")
+        rows = [point(surface, layout, row) for row in (4, 7)]
+        surface.click(position=place_of(layout, 5))
+        assert [*rows, point(surface, layout, 9)] == [5, 8, 6]
+        page.keyboard.press("ArrowDown")
+        assert surface.get_attribute("aria-valuenow") == "7"
+        page.keyboard.press("Escape")
+        assert point(surface, layout, 1) == 2
+    page.locator("#text span", has_text="Beirut").hover()
+    readout = page.locator("#text .attention-readout")
+    assert readout.inner_text() == "‘Beirut’ attends most to ‘in’: 0.767 (10 → 9)"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
