@@ -1,5 +1,6 @@
 /** The view Examples: the dev set with predictions, filtered and sorted; a row opens in Inspect. */
 import { getJSON, useFetched } from "./api.js";
+import { MarkedOutput } from "./difference.js";
 import { percent } from "./format.js";
 import { html } from "./html.js";
 import { RunSelect, useRuns } from "./inspect_view.js";
@@ -9,31 +10,6 @@ import { address, open, setParams } from "./url_state.js";
 const FILTERS = { all: "all", wrong: "wrong", uncertain: "uncertain (confidence below 50 %)", long: "long or truncated" };
 const SORTS = { index: "order in the file", confidence: "confidence", length: "length" };
 const SIZE = 50;
-
-/** Return [[text, differs]] of the words of an output; words outside the longest common subsequence differ. */
-export function differingWords(expected, output) {
-  const [first, second] = [expected.split(" "), output.split(" ")];
-  const common = Array.from({ length: first.length + 1 }, () => new Uint16Array(second.length + 1));
-  for (let i = first.length - 1; i >= 0; i--) {
-    for (let j = second.length - 1; j >= 0; j--) {
-      common[i][j] = first[i] === second[j] ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
-    }
-  }
-  const parts = [];
-  for (let i = 0, j = 0; j < second.length; ) {
-    if (i < first.length && first[i] === second[j] && common[i][j] === common[i + 1][j + 1] + 1) {
-      parts.push([second[j++], false]);
-      i++;
-    } else if (i < first.length && common[i + 1][j] >= common[i][j + 1]) i++;
-    else parts.push([second[j++], true]);
-  }
-  return parts;
-}
-
-function Output({ expected, output }) {
-  if (expected === null || expected === output) return output;
-  return differingWords(expected, output).map(([word, differs]) => (differs ? html`<mark>${word}</mark> ` : `${word} `));
-}
 
 function Input({ example, form }) {
   if (!example.media) return example.input;
@@ -49,7 +25,7 @@ function Rows({ run, page }) {
       <td><a href=${address("inspect", { run: run.id, example: example.number })}>${example.number}<span class="visually-hidden">, open in Inspect</span></a></td>
       <td><${Input} example=${example} form=${run.input} /></td>
       ${page.has_targets && html`<td>${example.expected ?? "–"}</td>`}
-      <td>${example.correct === false && html`<span class="cross" title="wrong">✗<span class="visually-hidden">wrong: </span></span> `}<${Output} expected=${example.expected} output=${example.output} /></td>
+      <td>${example.correct === false && html`<span class="cross" title="wrong">✗<span class="visually-hidden">wrong: </span></span> `}<${MarkedOutput} reference=${example.expected} output=${example.output} /></td>
       <td class="number">${percent(example.confidence)}</td><td class="number">${example.length}</td>
     </tr>`)}</tbody>
   </table></div>`;

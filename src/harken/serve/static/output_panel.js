@@ -1,7 +1,8 @@
 /** The output of an inspection: text, probability, alternatives per step, n-best, labels, tags, word times. */
 import { useEffect, useState } from "./vendor/preact-hooks.js";
 import { visible } from "./attention_map.js";
-import { percent } from "./format.js";
+import { MarkedOutput } from "./difference.js";
+import { percent, signed } from "./format.js";
 import { html } from "./html.js";
 
 const SEARCHED = ["answer", "caption", "lm", "transcribe", "translate"]; // tasks with a beam search
@@ -69,12 +70,14 @@ function ForcedOutput({ answer, forced, onForce }) {
 export function OutputPanel({ answer, reference, forced, onForce, onNbest }) {
   const { output, nbest, labels, tags, words, steps, truncation } = answer;
   const changed = reference && reference.output.text !== output.text;
+  const known = output.log_probability !== null;
   return html`<section class="output-panel" aria-label="Output">
     ${truncation && html`<p class="warning" role="status">The input was truncated: ${truncation.text}.</p>`}
     <p class="muted">Output${output.forced ? " (forced)" : ""} · ${answer.milliseconds.toFixed(0)} ms</p>
-    <p class="output" aria-live="polite"><output>${output.text || "(empty)"}</output></p>
-    <p class="muted">Probability <b>${percent(output.probability)}</b>${output.log_probability === null ? "" : `, log-probability ${output.log_probability.toFixed(3)}`}
-      ${changed && html` · <span class="changed">differs from the first column</span>`}</p>
+    <p class="output" aria-live="polite"><output>${output.text ? html`<${MarkedOutput} reference=${reference?.output.text ?? null} output=${output.text} />` : "(empty)"}</output></p>
+    <p class="muted">Probability <b>${percent(output.probability)}</b>${known && `, log-probability ${output.log_probability.toFixed(3)}`}</p>
+    ${reference && html`<p class="muted">${changed ? html`<span class="changed">The output differs from the first column.</span>` : "The output is that of the first column."}
+      ${known && reference.output.log_probability !== null && ` Log-probability: ${signed(output.log_probability - reference.output.log_probability)}.`}</p>`}
     ${tags.length > 0 && html`<${Tags} tags=${tags} />`}
     ${words.length > 0 && html`<${Words} words=${words} />`}
     ${labels.length > 0 && html`<${Ranking} caption="Labels" rows=${labels.slice(0, 10).map((label) => [label.label, label.probability])} />`}
