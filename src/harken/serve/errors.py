@@ -19,6 +19,7 @@ TYPES = {
     413: "too_large",
     415: "unsupported_media_type",
     422: "invalid_input",
+    431: "too_large",
     500: "internal",
     503: "busy",
 }

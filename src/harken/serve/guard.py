@@ -85,6 +85,10 @@ class Guard:
     def _check(self, scope: Scope) -> Response | None:
         """Raise `ApiError` for a refused request; return a redirect for a link with a token."""
         headers, method, path = Headers(scope=scope), scope["method"], scope["path"]
+        size = len(scope["raw_path"]) + len(scope["query_string"])
+        size += sum(len(name) + len(value) for name, value in scope["headers"])
+        if size > self._settings.limits.header_bytes:
+            raise ApiError(431, "address and headers are too large", fix="send less")
         hosts = headers.getlist("host")
         if len(hosts) != 1 or host_name(hosts[0]) not in self._settings.allowed_hosts:
             raise ApiError(
