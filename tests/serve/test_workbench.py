@@ -13,7 +13,8 @@ from torch import nn
 
 from harken.recipe import TASKS
 from harken.report.palette import DARK, LIGHT, color_levels, color_scale
-from small_files import SMALL
+from harken.run_folder import LOG, METRICS
+from small_files import SMALL, write_lines
 from untrained import task_recipe, untrained_run
 
 from .workbench import AXE, CHROMIUM, FLAGS, Server, serving
@@ -37,6 +38,19 @@ def enlarge_weights(model: nn.Module) -> None:
                 parameter.normal_(std=0.5, generator=generator)
 
 
+def write_results(run: Path) -> None:
+    """Write the log and the metrics of a finished run."""
+    estimate = {"value": 3.5, "low": 3.25, "high": 4.0, "unit": "nats", "n": 7}
+    results = {"task": run.name, "n": 7, "metrics": {"nats": estimate}}
+    (run / METRICS).write_text(json.dumps(results), encoding="utf-8")
+    stage = {"stage": "weights", "steps": 30}
+    events = [
+        *({"event": "stepped", **stage, "step": step, "loss": 60 / step} for step in (10, 20, 30)),
+        {"event": "evaluated", **stage, "step": 30, "value": 0.5},
+    ]
+    write_lines(run, *events, name=LOG)
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("every-task")
@@ -47,7 +61,7 @@ def server(data: Path) -> Iterator[Server]:
     """Serve one untrained run per task."""
     for task in TASKS:
         recipe = task_recipe(task, data, SMALL[task])
-        untrained_run(recipe, data / "runs" / task, enlarge_weights)
+        write_results(untrained_run(recipe, data / "runs" / task, enlarge_weights))
     with serving(data / "runs") as value:
         yield value
 
@@ -198,9 +212,7 @@ def test_only_the_last_of_fast_keystrokes_stays(
 @pytest.mark.slow
 def test_x_removes_the_head_and_restores_it(server: Server, new_page: Callable[..., Any]) -> None:
     head = "encoder.L1.H2"
-    page = show(
-        new_page(), server.address("inspect", "translate", f"&text={SOURCE}&head=encoder.L1.H2")
-    )
+    page = show(new_page(), server.address("inspect", "translate", f"&text={SOURCE}&head={head}"))
     intact = server.inspect("translate", text=SOURCE)["output"]["log_probability"]
     removed = server.inspect("translate", text=SOURCE, disabled=[head])
     assert abs(removed["output"]["log_probability"] - intact) > 0.002
@@ -213,17 +225,22 @@ def test_x_removes_the_head_and_restores_it(server: Server, new_page: Callable[.
 
 @pytest.mark.slow
 def test_effects_equal_single_removals(server: Server, new_page: Callable[..., Any]) -> None:
-    page = show(new_page(), server.address("inspect", "translate", f"&text={SOURCE}&color=effect"))
+    output = "swim here and duck"
+    state = f"&text={SOURCE}&output={output}&color=effect"
+    page = show(new_page(), server.address("inspect", "translate", state))
     until(
         page,
         "[...document.querySelectorAll('.head')].every((head) => /[0-9]/.test(head.textContent))",
     )
-    answer = server.inspect("translate", text=SOURCE)
-    intact = answer["output"]
-    for head in ("cross.L1.H1", "decoder.L1.H2"):
-        without = server.inspect("translate", text=SOURCE, disabled=[head], output=intact["text"])
-        change = without["output"]["log_probability"] - intact["log_probability"]
+
+    def log_prob(disabled: list[str]) -> float:
+        answer = server.inspect("translate", text=SOURCE, output=output, disabled=disabled)
+        return float(answer["output"]["log_probability"])
+
+    for head in ("cross.L1.H1", "encoder.L1.H2", "decoder.L1.H2"):
+        change = log_prob([head]) - log_prob([])
         shown = page.locator(f'[data-head="{head}"]').inner_text().replace("−", "-")
+        assert abs(change) > 0.02
         assert float(shown) == pytest.approx(change, abs=0.006)
 
 

@@ -76,8 +76,9 @@ export function OutputPanel({ answer, reference, forced, onForce, onNbest }) {
     <p class="muted">Output${output.forced ? " (forced)" : ""} · ${answer.milliseconds.toFixed(0)} ms</p>
     <p class="output" aria-live="polite"><output>${output.text ? html`<${MarkedOutput} reference=${reference?.output.text ?? null} output=${output.text} />` : "(empty)"}</output></p>
     <p class="muted">Probability <b>${percent(output.probability)}</b>${known && `, log-probability ${output.log_probability.toFixed(3)}`}</p>
-    ${reference && html`<p class="muted">${changed ? html`<span class="changed">The output differs from the first column.</span>` : "The output is that of the first column."}
-      ${known && reference.output.log_probability !== null && ` Log-probability: ${signed(output.log_probability - reference.output.log_probability)}.`}</p>`}
+    ${reference && html`<p class="muted">${changed
+      ? html`<span class="changed">The output differs from the first column.</span>`
+      : `The output is that of the first column${known ? `; its log-probability changes by ${signed(output.log_probability - reference.output.log_probability)}` : ""}.`}</p>`}
     ${tags.length > 0 && html`<${Tags} tags=${tags} />`}
     ${words.length > 0 && html`<${Words} words=${words} />`}
     ${labels.length > 0 && html`<${Ranking} caption="Labels" rows=${labels.slice(0, 10).map((label) => [label.label, label.probability])} />`}
