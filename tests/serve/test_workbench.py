@@ -118,7 +118,7 @@ def show(page: Any, address: str) -> Any:
     until(
         page,
         "document.querySelector('.runs, .examples, .notice') || "
-        "document.querySelector('[aria-label=Output] output') && "
+        "document.querySelector('.output-panel output') && "
         "document.querySelector('.attention-readout:not(:empty), .notice')",
     )
     return page

@@ -25,13 +25,14 @@ function columnChange(names) {
 
 function Column({ names, state, params, runs, run, active, reference, theme, onActivate }) {
   const { answer, error, repeat } = state;
+  const place = `, ${names.title.toLowerCase()} column`;
   return html`<section class=${`column ${active ? "active" : ""}`} aria-label=${`${names.title} column`} onPointerDown=${onActivate} onFocusIn=${onActivate}>
     <${RunSelect} runs=${runs.filter((other) => other.input === run.input)} value=${run.id} label=${names.title} onChange=${(id) => setParams({ [names.run]: id })} />
     ${error && html`<${Problem} error=${error} onRepeat=${repeat} />`}
     ${answer && html`
       <p class="muted">${answer.disabled.length ? `Heads off: ${answer.disabled.join(", ")}` : "All heads on"}</p>
-      <${OutputPanel} answer=${answer} reference=${reference} />
-      <${Attention} key=${run.id} answer=${answer} params=${columnParams(params, names)} off=${params[names.off]} theme=${theme}
+      <${OutputPanel} answer=${answer} reference=${reference} place=${place} />
+      <${Attention} key=${run.id} answer=${answer} params=${columnParams(params, names)} off=${params[names.off]} theme=${theme} place=${place}
         onChange=${columnChange(names)} onOff=${(off) => setParams({ [names.off]: off })} />`}
   </section>`;
 }

@@ -75,7 +75,7 @@ export function HeadGrid({ answer, chosen, coloring, effects, theme, onChoose })
   const range = largest(heads, coloring, effects);
   const id = useId();
   return html`<div class="grid-views">${answer.views.map((view, index) => html`
-    <div key=${index}><h3 id=${`${id}-${index}`}>${view.title}</h3>
+    <div key=${index}><h2 class="part" id=${`${id}-${index}`}>${view.title}</h2>
     <table class="head-grid" aria-labelledby=${`${id}-${index}`}>
       <thead><tr><td></td>${view.layers[0].heads.map((head) => html`<th scope="col">H${head.head}</th>`)}</tr></thead>
       <tbody>${view.layers.map((layer) => html`<tr key=${layer.name}>

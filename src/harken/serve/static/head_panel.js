@@ -43,7 +43,7 @@ function useRoom(reference) {
   return room;
 }
 
-export function HeadPanel({ answer, head, params, theme, effect, onChange, onToggle }) {
+export function HeadPanel({ answer, head, params, theme, place, effect, onChange, onToggle }) {
   const view = answer.views[head.view];
   const place = useRef(null);
   const { value, error } = useFetched(
@@ -71,7 +71,7 @@ export function HeadPanel({ answer, head, params, theme, effect, onChange, onTog
   const row = shown ? Math.min(locked ?? pointed ?? start ?? 0, shown.matrix.rows - 1) : 0;
   const lock = (index) => onChange({ query: index === null ? undefined : shown.rowGroups[index][0] + 1 });
   const current = params.view in VIEWS ? params.view : "map";
-  return html`<section class="head-panel" aria-label="Chosen head">
+  return html`<section class="head-panel" aria-label=${`Chosen head${place}`}>
     <div class="toolbar">
       <h2>${head.name}</h2>
       <button type="button" aria-pressed=${String(head.disabled)} onClick=${onToggle} title="x">${head.disabled ? "Switch on" : "Switch off"}</button>

@@ -70,8 +70,8 @@ export function toggled(off, name) {
   return (left.length < names.length ? left : [...names, name]).join(",") || undefined;
 }
 
-/** The grid of heads and the chosen head. `off` is the parameter that lists the disabled heads. */
-export function Attention({ answer, params, off, theme, onChange, onOff }) {
+/** The grid of heads and the chosen head. `off` lists the disabled heads; `place` completes the labels of regions. */
+export function Attention({ answer, params, off, theme, place = "", onChange, onOff }) {
   const coloring = params.color in COLORINGS ? params.color : "pattern";
   const method = params.method === "mean" ? "mean" : "zero";
   const { values: effects, problem } = useEffects(answer.id, method, coloring === "effect");
@@ -85,7 +85,7 @@ export function Attention({ answer, params, off, theme, onChange, onOff }) {
     }
   };
   return html`
-    <section class="grid-panel" aria-label="All heads">
+    <section class="grid-panel" aria-label=${`All heads${place}`}>
       <div class="toolbar">
         <label>Color by <select value=${coloring} onChange=${(event) => onChange({ color: event.target.value })}>
           ${Object.entries(COLORINGS).map(([key, label]) => html`<option value=${key}>${label}</option>`)}
@@ -96,11 +96,11 @@ export function Attention({ answer, params, off, theme, onChange, onOff }) {
         ${names.length > 0 && html`<button type="button" onClick=${() => onOff(undefined)}>Switch on all (${names.length} off)</button>`}
       </div>
       ${coloring === "effect" && html`<p class="muted">${problem ?? "Change in the log-probability of the output without the head. Blue: the head supports the output."}</p>`}
-      <div class="grid-scroll" tabindex="0" role="region" aria-label="Grid of heads">
+      <div class="grid-scroll" tabindex="0" role="region" aria-label=${`Grid of heads${place}`}>
         <${HeadGrid} answer=${answer} chosen=${head.name} coloring=${coloring} effects=${effects} theme=${theme} onChoose=${choose} />
       </div>
     </section>
-    <${HeadPanel} answer=${answer} head=${head} params=${params} theme=${theme} effect=${effects[head.name]}
+    <${HeadPanel} answer=${answer} head=${head} params=${params} theme=${theme} place=${place} effect=${effects[head.name]}
       onChange=${onChange} onToggle=${() => onOff(toggled(off, head.name))} />`;
 }
 

@@ -15,7 +15,7 @@ function Steps({ steps }) {
   const [chosen, setChosen] = useState(0);
   useEffect(() => setChosen((index) => Math.min(index, Math.max(0, steps.length - 1))), [steps.length]);
   const step = steps[Math.min(chosen, steps.length - 1)];
-  return html`<h3>Steps</h3>
+  return html`<h2 class="part">Steps</h2>
     <div class="steps" role="group" aria-label="Output tokens">${steps.map((item, index) => html`
       <button type="button" key=${index} aria-pressed=${String(index === chosen)} onClick=${() => setChosen(index)}
         onMouseEnter=${() => setChosen(index)} title=${percent(item.probability)}>
@@ -67,11 +67,11 @@ function ForcedOutput({ answer, forced, onForce }) {
   </details>`;
 }
 
-export function OutputPanel({ answer, reference, forced, onForce, onNbest }) {
+export function OutputPanel({ answer, reference, place = "", forced, onForce, onNbest }) {
   const { output, nbest, labels, tags, words, steps, truncation } = answer;
   const changed = reference && reference.output.text !== output.text;
   const known = output.log_probability !== null;
-  return html`<section class="output-panel" aria-label="Output">
+  return html`<section class="output-panel" aria-label=${`Output${place}`}>
     ${truncation && html`<p class="warning" role="status">The input was truncated: ${truncation.text}.</p>`}
     <p class="muted">Output${output.forced ? " (forced)" : ""} · ${answer.milliseconds.toFixed(0)} ms</p>
     <p class="output" aria-live="polite"><output>${output.text ? html`<${MarkedOutput} reference=${reference?.output.text ?? null} output=${output.text} />` : "(empty)"}</output></p>

@@ -62,7 +62,7 @@ function RunDetail({ run }) {
     ${error && html`<${Problem} error=${error} />`}
     ${!error && state && charts.length === 0 && html`<p class="muted">This run has logged no step.</p>`}
     <div class="charts">${charts.map((chart) => html`<${Chart} key=${chart.title} ...${chart} />`)}</div>
-    ${detail?.metrics?.length > 0 && html`<h3>Metrics</h3><div class="scroll" tabindex="0" role="region" aria-label="Metrics"><table>
+    ${detail?.metrics?.length > 0 && html`<h2 class="part">Metrics</h2><div class="scroll" tabindex="0" role="region" aria-label="Metrics"><table>
       <thead><tr><th scope="col">metric</th><th scope="col">value (95 % interval)</th></tr></thead>
       <tbody>${detail.metrics.map((metric) => html`<tr key=${metric.name}><th scope="row">${metric.title}</th><td>${metric.text}</td></tr>`)}</tbody>
     </table></div>`}
