@@ -1,5 +1,6 @@
 """A server on a free port of this machine, in a thread."""
 
+import asyncio
 import threading
 import time
 from pathlib import Path
@@ -33,12 +34,18 @@ class Serving:
         self.base = f"http://127.0.0.1:{self.port}"
         self.server = make_server(settings)
         self.state = self.server._state
-        self.thread = threading.Thread(target=self.server.run, args=([self.socket],))
+        self.thread = threading.Thread(target=self.run)
         self.thread.start()
         while not self.server.started:
             time.sleep(0.01)
         headers = {"Authorization": f"Bearer {TOKEN}"}
         self.client = httpx.Client(base_url=self.base, headers=headers, timeout=60)
+
+    def run(self) -> None:
+        """Run the server in a loop that tests can submit to."""
+        self.loop = asyncio.new_event_loop()
+        self.loop.run_until_complete(self.server.serve([self.socket]))
+        self.loop.close()
 
     def run_id(self, task: str) -> str:
         runs = self.client.get("/api/runs").json()["runs"]

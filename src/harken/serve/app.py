@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from harken.errors import HarkenError
-from harken.serve import effects, inspections, runs
+from harken.serve import curves, effects, examples, inspections, runs
 from harken.serve.errors import ApiError, api_error
 from harken.serve.guard import Guard
 from harken.serve.state import ServerState, json_response
@@ -36,6 +36,8 @@ def build_app(state: ServerState) -> ASGIApp:
             *runs.ROUTES,
             *inspections.ROUTES,
             *effects.ROUTES,
+            *examples.ROUTES,
+            *curves.ROUTES,
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         exception_handlers={

@@ -1,11 +1,13 @@
 """Errors of the API: a status and a JSON object with type, message and fix."""
 
+import re
 from collections.abc import Mapping
 
 from starlette.responses import JSONResponse
 
 from harken.errors import HarkenError, UserError
 
+_FOLDERS = re.compile(r"(?<![\w.])/(?:[^\s/:'\"`]+/)+")  # of absolute paths in messages
 RETRY_AFTER = 1  # seconds
 TYPES = {
     400: "invalid_request",
@@ -47,10 +49,14 @@ class ApiError(Exception):
 
 
 def api_error(error: Exception) -> ApiError:
-    """Return the answer to an exception; unexpected exceptions are not described."""
+    """Return the answer to an exception; unexpected exceptions are not described.
+
+    Paths are shortened to their last part, because clients need not know the folders.
+    """
     if isinstance(error, ApiError):
         return error
     if isinstance(error, HarkenError):
         kind = "invalid_input" if isinstance(error, UserError) else "damaged"
-        return ApiError(422, error.message, fix=error.fix, kind=kind)
+        message, fix = (_FOLDERS.sub("", text) for text in (error.message, error.fix))
+        return ApiError(422, message, fix=fix, kind=kind)
     return ApiError(500, "the server failed to answer", fix="see the output of the server")

@@ -66,6 +66,8 @@ class Guard:
                 for name, value in HEADERS.items():
                     headers[name] = value
                 headers.setdefault("Cache-Control", "no-store")
+                if message["status"] >= 400 and scope["method"] == "POST":
+                    headers["Connection"] = "close"  # the client may still send a body
             await asyncio.wait_for(send(message), self._settings.limits.write_seconds)
 
         try:

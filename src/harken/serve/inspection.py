@@ -21,7 +21,7 @@ from harken.run import Run
 from harken.serve.errors import ApiError
 from harken.serve.inspect_request import InspectRequest, Method
 from harken.serve.words import is_special, word_indices
-from harken.tasks.attention_view import AttentionExample, AudioView, ImageView
+from harken.tasks.attention_view import AttentionExample, AttentionView, AudioView, ImageView
 from harken.tasks.prediction import Prediction, Truncation
 
 MASK_TEXT = "<mask>"
@@ -84,6 +84,7 @@ def inspect_input(run: Run, request: InspectRequest, source: str) -> Inspection:
         views = []
         if example is not None:
             views = view_attention(run.model, recording_scores(example, scores))
+            views = [viewed._replace(view=with_media(viewed.view, example)) for viewed in views]
             check_targets(example, scores)
         elif request.output is not None:
             fix = "leave output out, or choose a model with attention"
@@ -122,6 +123,14 @@ def recording_scores(example: AttentionExample, scores: list[Tensor]) -> Attenti
         scores.append(result.float().cpu())
 
     return replace(example, run=run)
+
+
+def with_media(view: AttentionView, example: AttentionExample) -> AttentionView:
+    """Return the view with the sound or image of another view that has the same keys."""
+    for other in example.views:
+        if other.keys == view.keys and (other.sound or other.picture):
+            return replace(view, sound=other.sound, picture=other.picture)
+    return view
 
 
 def predict(

@@ -77,13 +77,17 @@ class RunLibrary:
             ]
         return record
 
+    def version(self, run_id: str) -> tuple[str, int]:
+        """Return the id of a finished run with the time of its weights."""
+        return run_id, (self.find(run_id).folder / MODEL).stat().st_mtime_ns
+
     def load(self, run_id: str) -> Run:
         """Return a finished run; call it in the model thread only."""
         found = self.find(run_id)
         if not is_file(found.folder / MODEL):
             fix = "wait until training has finished"
             raise ApiError(409, "the run has not finished training", fix=fix, kind="not_ready")
-        key = (run_id, (found.folder / MODEL).stat().st_mtime_ns)
+        key = self.version(run_id)
         if key not in self._loaded:
             while len(self._loaded) >= self._loaded_runs:
                 self._loaded.popitem(last=False)

@@ -31,6 +31,8 @@ class ServerState:
     library: RunLibrary
     models: ModelThread
     store: Store
+    # of the dev set, by version of the run
+    predictions: dict[tuple[str, int], Any] = field(default_factory=dict)
     streams: int = 0  # of events that are being sent
     stopping: threading.Event = field(default_factory=threading.Event)  # streams end
 
