@@ -45,7 +45,7 @@ function useRoom(reference) {
 
 export function HeadPanel({ answer, head, params, theme, place, effect, onChange, onToggle }) {
   const view = answer.views[head.view];
-  const place = useRef(null);
+  const content = useRef(null);
   const { value, error } = useFetched(
     async (signal) => ({
       head: head.name,
@@ -54,7 +54,7 @@ export function HeadPanel({ answer, head, params, theme, place, effect, onChange
     }),
     [answer.id, head.name],
   );
-  const room = useRoom(place);
+  const room = useRoom(content);
   const options = tokenOptions(params);
   const available = hasOptions(view);
   const [shown, setShown] = useState(null);
@@ -87,7 +87,7 @@ export function HeadPanel({ answer, head, params, theme, place, effect, onChange
       </div>`}
     </div>
     <p class="statistics muted">${statistics(head, effect)}</p>
-    <div ref=${place}>
+    <div ref=${content}>
       ${error && html`<p class="error" role="alert">${error.message}</p>`}
       ${shown && html`
         ${view.sound && html`<${SoundOverlay} sound=${view.sound} url=${answer.input.url} weights=${rowOf(shown.matrix, row)} groups=${shown.columnGroups} theme=${theme} />`}
