@@ -44,12 +44,14 @@ function Examples({ run, runs, params }) {
   const sort = params.sort in SORTS ? params.sort : "index";
   const query = new URLSearchParams({ filter, sort, page: params.page ?? 1, size: SIZE });
   const { value: page, error, loading } = useFetched((signal) => getJSON(`/api/runs/${run.id}/examples?${query}`, signal), [run.id, String(query)]);
+  const { wrong, ...others } = FILTERS; // without targets no output is wrong
+  const filters = page?.has_targets === false ? others : { all: FILTERS.all, wrong, ...others };
   const select = (key, options) => html`<select value=${key === "filter" ? filter : sort} onChange=${(event) => setParams({ [key]: event.target.value, page: undefined })}>
     ${Object.entries(options).map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select>`;
   return html`<div class="page">
     <div class="toolbar">
       <${RunSelect} runs=${runs} value=${run.id} label="Run" onChange=${(id) => open("examples", { run: id })} />
-      <label>Show ${select("filter", FILTERS)}</label><label>Sort by ${select("sort", SORTS)}</label>
+      <label>Show ${select("filter", filters)}</label><label>Sort by ${select("sort", SORTS)}</label>
     </div>
     ${error && html`<${Problem} error=${error} />`}
     ${loading && html`<p class="muted" role="status">Predicting the examples…</p>`}

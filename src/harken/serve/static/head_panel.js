@@ -108,7 +108,7 @@ function statistics(head, effect) {
   const parts = [
     head.pattern,
     number(head.entropy, 2) && `entropy ${number(head.entropy, 2)} nats`,
-    number(head.offset, 0) && `offset ${number(head.offset, 0)}${number(head.share, 2) ? ` (share ${number(head.share, 2)})` : ""}`,
+    number(head.offset, 0) && `offset ${number(head.offset, 0)}`,
     effect !== undefined && `effect ${effect.toFixed(3)} nats`,
   ];
   return parts.filter(Boolean).join(" · ") || "\u00a0";

@@ -6,7 +6,7 @@ import { HeadPanel } from "./head_panel.js";
 import { html } from "./html.js";
 
 const TYPING_DELAY = 80; // milliseconds after a key press
-const FIRST_EXAMPLE = 1;
+const FIRST_EXAMPLE = 0;
 
 function splitNames(text) {
   return text ? text.split(",") : [];

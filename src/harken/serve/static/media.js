@@ -6,7 +6,7 @@ import { html } from "./html.js";
 
 const GRAY = ["#101418", "#f4f4f4"]; // spectrograms do not share the palette of weights
 const HEAT = [255, 120, 0]; // visible on dark and on light pictures
-const AXIS = 38; // pixels left of the spectrogram
+const AXIS = 46; // pixels left of the spectrogram
 
 function spectrogramImage(values, { frames, bins }) {
   const image = new ImageData(frames, bins);
