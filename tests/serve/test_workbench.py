@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from harken.recipe import TASKS
@@ -288,17 +289,35 @@ def test_a_click_on_a_head_does_not_scroll(server: Server, new_page: Callable[..
     assert page.evaluate("scrollY") == 0
 
 
-@pytest.mark.slow
-def test_uploads(server: Server, new_page: Callable[..., Any], data: Path) -> None:
-    from PIL import Image
+def wait_for_upload(page: Any) -> None:
+    """Wait until the output belongs to an uploaded file, then forget the file."""
+    until(page, "location.hash.includes('media=')")
+    until(page, "document.querySelector('[aria-busy=false] output')")
+    page.evaluate("location.hash = location.hash.replace(/&media=[^&]*/, '')")
 
+
+@pytest.mark.slow
+def test_files_and_the_microphone(server: Server, new_page: Callable[..., Any], data: Path) -> None:
     picture = data / "picture.png"
     Image.effect_noise((14, 10), 60).save(picture)
-    for task, file in (("transcribe", data / "tone.wav"), ("caption", picture)):
+    for task, file in (("caption", picture), ("transcribe", data / "tone.wav")):
         page = show(new_page(), server.address("inspect", task))
         page.set_input_files("#input", file)
-        until(page, "location.hash.includes('media=')")
-        until(page, "document.querySelector('[aria-busy=false] output')")
+        wait_for_upload(page)
+        drop = page.evaluate_handle(
+            """bytes => {
+                const transfer = new DataTransfer();
+                transfer.items.add(new File([new Uint8Array(bytes)], "dropped"));
+                return transfer;
+            }""",
+            list(file.read_bytes()),
+        )
+        page.dispatch_event(".drop", "drop", {"dataTransfer": drop})
+        wait_for_upload(page)
+    page.get_by_role("button", name="Record").click()
+    page.wait_for_timeout(1000)
+    page.get_by_role("button", name="Stop recording").click()
+    wait_for_upload(page)
 
 
 @pytest.mark.slow
