@@ -13,10 +13,19 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from harken.errors import HarkenError
-from harken.serve import curves, effects, examples, inspections, runs
+from harken.serve import (
+    completions,
+    curves,
+    effects,
+    examples,
+    inspections,
+    runs,
+    status,
+    transcriptions,
+)
 from harken.serve.errors import ApiError, api_error
 from harken.serve.guard import Guard
-from harken.serve.state import ServerState, json_response
+from harken.serve.state import ServerState
 
 STATIC = Path(__file__).parent / "static"
 
@@ -32,12 +41,14 @@ def build_app(state: ServerState) -> ASGIApp:
     app = Starlette(
         routes=[
             Route("/", index),
-            Route("/healthz", healthz),
             *runs.ROUTES,
             *inspections.ROUTES,
             *effects.ROUTES,
             *examples.ROUTES,
             *curves.ROUTES,
+            *completions.ROUTES,
+            *transcriptions.ROUTES,
+            *status.ROUTES,
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         exception_handlers={
@@ -49,7 +60,7 @@ def build_app(state: ServerState) -> ASGIApp:
         lifespan=lifespan,
     )
     app.state.server = state
-    return Guard(app, state.settings)
+    return Guard(app, state.settings, state.answers)
 
 
 async def index(request: Request) -> Response:
@@ -58,11 +69,6 @@ async def index(request: Request) -> Response:
     if not page.is_file():
         raise ApiError(404, "this installation has no workbench", fix="use the API")
     return FileResponse(page, headers={"Cache-Control": "no-cache"})
-
-
-async def healthz(request: Request) -> Response:
-    """GET /healthz: answer without a token."""
-    return json_response({"status": "ok"})
 
 
 async def http_error(request: Request, error: Exception) -> Response:

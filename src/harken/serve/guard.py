@@ -15,6 +15,7 @@ import hashlib
 import secrets
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from urllib.parse import parse_qsl, urlencode
 
@@ -45,9 +46,15 @@ class Guard:
     """ASGI middleware with the checks of this module."""
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, log: Callable[[str], object] = sys.stderr.write
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        answers: Counter[int],
+        log: Callable[[str], object] = sys.stderr.write,
     ) -> None:
+        """Count the answers by status in `answers`."""
         self._app, self._settings, self._log = app, settings, log
+        self._answers = answers
         self._token_digest = _digest(settings.token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,6 +69,7 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                self._answers[message["status"]] += 1
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ class ServerState:
     store: Store
     # of the dev set, by version of the run
     predictions: dict[tuple[str, int], Any] = field(default_factory=dict)
+    answers: Counter[int] = field(default_factory=Counter)  # by status
     streams: int = 0  # of events that are being sent
     stopping: threading.Event = field(default_factory=threading.Event)  # streams end
 

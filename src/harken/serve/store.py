@@ -51,6 +51,11 @@ class Store:
             self._inspections.move_to_end(identifier)
             return self._inspections[identifier]
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The numbers of stored inspections and uploads."""
+        return {"inspections": len(self._inspections), "uploads": len(self._uploads)}
+
     def add_upload(self, content: bytes, media_type: str) -> str:
         """Write an upload to a file with a name of the server, and return its id."""
         identifier = secrets.token_hex(9)
