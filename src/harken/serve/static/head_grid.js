@@ -32,12 +32,12 @@ function SmallMap({ inspection, head, theme }) {
   return html`<canvas ref=${canvas} aria-hidden="true"></canvas>`;
 }
 
-/** Return {text, position} of a head's number; position 0 to 1 on the color scale, or null. */
+/** Return {text, exact, position} of a head's number: `exact` for its label, position 0 to 1 on the color scale or null. */
 function number(head, coloring, effects, range) {
   if (coloring === "effect") {
     const change = effects[head.name];
     if (change === undefined) return { text: head.disabled ? "" : "…", position: null };
-    return { text: signed(change, 2), position: 0.5 + change / (2 * range) };
+    return { text: signed(change, 2), exact: signed(change, 5), position: 0.5 + change / (2 * range) };
   }
   const value = head[coloring];
   if (value === null) return { text: "–", position: null };
@@ -53,16 +53,19 @@ function largest(heads, coloring, effects) {
 function Head({ head, chosen, coloring, effects, range, inspection, theme, onChoose }) {
   const colors = themeColors();
   let style = "";
-  let text = "";
+  let [text, label] = ["", [head.name]];
   if (coloring !== "pattern") {
-    const { text: shown, position } = number(head, coloring, effects, range);
+    const { text: shown, exact = shown, position } = number(head, coloring, effects, range);
     text = shown;
+    if (text) label.push(`${coloring} ${exact}`);
     if (position !== null) {
       const color = interpolate(coloring === "entropy" ? colors.scale : colors.diverging, position);
       style = { background: `rgb(${color.join(" ")})`, color: readableOn(color) };
     }
   }
-  const label = [head.name, text && `${coloring} ${text}`, head.pattern, head.disabled && "switched off"].filter(Boolean).join(", ");
+  if (head.pattern) label.push(head.pattern);
+  if (head.disabled) label.push("switched off");
+  label = label.join(", ");
   return html`<button type="button" class=${`head ${coloring} ${head.disabled ? "off" : ""}`} style=${style}
     data-head=${head.name} tabindex=${chosen ? 0 : -1} aria-pressed=${String(chosen)} aria-label=${label} title=${label}
     onClick=${() => onChoose(head.name)}>
@@ -74,7 +77,15 @@ export function HeadGrid({ answer, chosen, coloring, effects, theme, onChoose })
   const heads = allHeads(answer);
   const range = largest(heads, coloring, effects);
   const id = useId();
-  return html`<div class="grid-views">${answer.views.map((view, index) => html`
+  const most = Math.max(...answer.views.flatMap((view) => view.layers.map((layer) => layer.heads.length)));
+  const longest = Math.max(...heads.map((head) => head.layer.length));
+  const element = useRef(null);
+  useEffect(() => {
+    const scrolled = matchMedia("(max-width: 999px)").matches; // there, the grid scrolls with the page
+    if (!scrolled) element.current.querySelector(".head[aria-pressed=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [chosen]);
+  const style = { "--cell": `${Math.max(32, Math.min(48, Math.floor(400 / most)))}px`, "--name": `${longest}ch` };
+  return html`<div class=${`grid-views ${most > 8 ? "dense" : ""}`} style=${style} ref=${element}>${answer.views.map((view, index) => html`
     <div key=${index}><h2 class="part" id=${`${id}-${index}`}>${view.title}</h2>
     <table class="head-grid" aria-labelledby=${`${id}-${index}`}>
       <thead><tr><td></td>${view.layers[0].heads.map((head) => html`<th scope="col">H${head.head}</th>`)}</tr></thead>

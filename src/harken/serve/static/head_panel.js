@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "./vendor/preact-hooks.js";
 import { AttentionMap } from "./attention_map.js";
 import { getMatrix, useFetched } from "./api.js";
 import { download, matrixJSON, matrixPNG, matrixSVG } from "./export.js";
+import { signed } from "./format.js";
 import { html } from "./html.js";
 import { PictureOverlay, SoundOverlay } from "./media.js";
 import { hasOptions, rowWithToken, shownWeights, tokenOptions } from "./tokens.js";
@@ -109,7 +110,7 @@ function statistics(head, effect) {
     head.pattern,
     number(head.entropy, 2) && `entropy ${number(head.entropy, 2)} nats`,
     number(head.offset, 0) && `offset ${number(head.offset, 0)}`,
-    effect !== undefined && `effect ${effect.toFixed(3)} nats`,
+    effect !== undefined && `effect ${signed(effect)} nats`,
   ];
   return parts.filter(Boolean).join(" · ") || "\u00a0";
 }
