@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 
 from harken.serve.server import bind, make_server
-from harken.serve.settings import Limits, Settings
+from harken.serve.settings import Limits, ServerSettings
 
 TOKEN = "a-token-of-the-tests-0123456789"
 LIMITS = Limits(
@@ -28,7 +28,7 @@ class Serving:
     """A running server, its address and a client with the token."""
 
     def __init__(self, paths: list[Path], limits: Limits = LIMITS) -> None:
-        settings = Settings(paths=paths, port=0, token=TOKEN, limits=limits)
+        settings = ServerSettings(paths=paths, port=0, token=TOKEN, limits=limits)
         self.socket = bind(settings)
         self.port = self.socket.getsockname()[1]
         self.base = f"http://127.0.0.1:{self.port}"

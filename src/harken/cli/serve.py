@@ -18,12 +18,12 @@ def run(options: argparse.Namespace) -> None:
             raise
         problem = f"harken serve: the package {error.name!r} is not installed"
         raise UserError(problem, fix='install it with `pip install "harken[serve]"`') from None
-    from harken.serve.settings import Settings, choose_token
+    from harken.serve.settings import ServerSettings, choose_token
 
     if not 0 <= options.port < 2**16:
         raise UserError(f"--port: expected 0 to 65535, got {options.port}", fix="choose another")
     token = choose_token(options.host, options.token)
-    settings = Settings(paths=options.paths, host=options.host, port=options.port, token=token)
+    settings = ServerSettings(paths=options.paths, host=options.host, port=options.port, token=token)
     with server.bind(settings) as listening:
         settings = replace(settings, port=listening.getsockname()[1])
         serving, address = server.make_server(settings), server.link(settings)

@@ -25,7 +25,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from harken.serve.errors import ApiError, api_error
-from harken.serve.settings import Settings
+from harken.serve.settings import ServerSettings
 
 OPEN_PATHS = ("/healthz",)  # without a token
 CONTENT_SECURITY = (
@@ -48,7 +48,7 @@ class Guard:
     def __init__(
         self,
         app: ASGIApp,
-        settings: Settings,
+        settings: ServerSettings,
         answers: Counter[int],
         log: Callable[[str], object] = sys.stderr.write,
     ) -> None:

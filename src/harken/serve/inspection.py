@@ -221,10 +221,14 @@ def steps_json(
     for row, target in enumerate(output.targets):
         ids, values = best.indices[row].tolist(), best.values[row].tolist()
         listed = zip(output.token_texts(ids), values, strict=True)
-        step = {"token": output.token_texts([target])[0]}
-        step |= probability_json(float(log_probs[row, target]))
-        step["alternatives"] = [{"token": token, **probability_json(log)} for token, log in listed]
-        steps.append(step)
+        (token,) = output.token_texts([target])
+        steps.append(
+            {
+                "token": token,
+                **probability_json(float(log_probs[row, target])),
+                "alternatives": [{"token": text, **probability_json(log)} for text, log in listed],
+            }
+        )
     return steps
 
 

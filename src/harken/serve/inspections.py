@@ -174,7 +174,8 @@ def stored_view(request: Request) -> AttentionView:
     views, number = stored_inspection(request).views, request.path_params["view"]
     if number >= len(views):
         raise ApiError(404, f"the inspection has {len(views)} views", fix="choose one")
-    return views[number].view
+    view: AttentionView = views[number].view
+    return view
 
 
 def query_number(request: Request, name: str, default: int, minimum: int, maximum: int) -> int:

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from harken.errors import UserError
 from harken.serve.app import build_app
-from harken.serve.settings import Settings
+from harken.serve.settings import ServerSettings
 from harken.serve.state import ServerState, make_state
 
 
@@ -68,7 +68,7 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def bind(settings: Settings) -> socket.socket:
+def bind(settings: ServerSettings) -> socket.socket:
     """Return a socket that listens on the address of the settings."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
@@ -80,7 +80,7 @@ def bind(settings: Settings) -> socket.socket:
         ) from None
 
 
-def make_server(settings: Settings) -> Server:
+def make_server(settings: ServerSettings) -> Server:
     """Return a server of the application."""
     state, limits = make_state(settings), settings.limits
     protocol = type("Protocol", (DeadlineProtocol,), {"header_seconds": limits.header_seconds})
@@ -101,7 +101,7 @@ def make_server(settings: Settings) -> Server:
     return Server(config, state)
 
 
-def link(settings: Settings) -> str:
+def link(settings: ServerSettings) -> str:
     """Return the address with the token."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{settings.port}/?token={settings.token}"

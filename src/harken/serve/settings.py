@@ -1,4 +1,4 @@
-"""Settings and limits of the server."""
+"""ServerSettings and limits of the server."""
 
 import secrets
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class ServerSettings:
     """What the server serves, where it listens and who may connect."""
 
     paths: Sequence[Path]

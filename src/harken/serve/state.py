@@ -17,7 +17,7 @@ from harken.files import json_text
 from harken.serve.errors import ApiError
 from harken.serve.library import RunLibrary
 from harken.serve.model_thread import Job, ModelThread
-from harken.serve.settings import Settings
+from harken.serve.settings import ServerSettings
 from harken.serve.store import Store
 
 Result = TypeVar("Result")
@@ -26,9 +26,9 @@ CLIENT = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 @dataclass(kw_only=True, slots=True)
 class ServerState:
-    """Settings, runs, the model thread and stored results."""
+    """ServerSettings, runs, the model thread and stored results."""
 
-    settings: Settings
+    settings: ServerSettings
     library: RunLibrary
     models: ModelThread
     store: Store
@@ -44,7 +44,7 @@ class ServerState:
         self.store.close()
 
 
-def make_state(settings: Settings) -> ServerState:
+def make_state(settings: ServerSettings) -> ServerState:
     """Return the state of a new server."""
     return ServerState(
         settings=settings,
