@@ -81,8 +81,12 @@ export function HeadGrid({ answer, chosen, coloring, effects, theme, onChoose })
   const longest = Math.max(...heads.map((head) => head.layer.length));
   const element = useRef(null);
   useEffect(() => {
-    const scrolled = matchMedia("(max-width: 999px)").matches; // there, the grid scrolls with the page
-    if (!scrolled) element.current.querySelector(".head[aria-pressed=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    // scrollIntoView would also scroll the page.
+    const button = element.current.querySelector(".head[aria-pressed=true]");
+    const scroller = element.current.closest(".grid-scroll");
+    const [inner, outer] = [button.getBoundingClientRect(), scroller.getBoundingClientRect()];
+    scroller.scrollTop += Math.max(0, inner.bottom + 4 - outer.bottom) + Math.min(0, inner.top - 4 - outer.top);
+    scroller.scrollLeft += Math.max(0, inner.right + 4 - outer.right) + Math.min(0, inner.left - 120 - outer.left);
   }, [chosen]);
   const style = { "--cell": `${Math.max(32, Math.min(48, Math.floor(400 / most)))}px`, "--name": `${longest}ch` };
   return html`<div class=${`grid-views ${most > 8 ? "dense" : ""}`} style=${style} ref=${element}>${answer.views.map((view, index) => html`

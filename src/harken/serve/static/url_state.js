@@ -8,7 +8,7 @@ let timer = null;
 
 /** Return {page, params} of an address. */
 export function parse(hash) {
-  const [page, query = ""] = hash.replace(/^#\/?/, "").split("?");
+  const [, page, query = ""] = hash.match(/^#?\/?([^?]*)\??([^]*)$/);
   return { page: page || "runs", params: Object.fromEntries(new URLSearchParams(query)) };
 }
 
