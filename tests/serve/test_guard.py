@@ -1,13 +1,16 @@
 """Requests that the server must refuse, each with a status and a message."""
 
+import asyncio
 import io
 import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 import wave
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -255,6 +258,51 @@ def test_answers_name_no_path(serving: Serving, tmp_path_factory: pytest.TempPat
     text = serving.client.get("/api/runs").text
     assert str(tmp_path_factory.getbasetemp()) not in text
     assert len(serving.client.get("/api/runs").json()["runs"]) == 4
+
+
+def test_streams_are_limited_and_released(serving: Serving) -> None:
+    path = f"/api/runs/{serving.run_id('lm')}/curves/events"
+    with ExitStack() as stack:
+        streams = [serving.client.stream("GET", path) for _ in range(LIMITS.streams)]
+        lines = [stack.enter_context(stream).iter_lines() for stream in streams]
+        assert {next(answer) for answer in lines} == {"event: state"}
+        refused = serving.client.get(path)
+        assert refused.status_code == 503 and "retry-after" in refused.headers
+    wait_until(lambda: serving.state.streams == 0)
+
+
+def test_a_disconnected_client_leaves_the_queue(serving: Serving) -> None:
+    release = threading.Event()
+    blocking = serving.state.models.run(lambda job: release.wait(30))
+    blocked = asyncio.run_coroutine_threadsafe(blocking, serving.loop)
+    body = json.dumps({"text": "they"}).encode()
+    path = f"/api/runs/{serving.run_id('lm')}/inspect"
+    content = request("POST", path, Content_Length=str(len(body)), **JSON) + body
+    try:
+        with socket.create_connection(("127.0.0.1", serving.port)) as connection:
+            connection.sendall(content)
+            wait_until(lambda: serving.state.models.waiting == 1)
+        wait_until(lambda: serving.state.models.waiting == 0)
+    finally:
+        release.set()
+        blocked.result(30)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_missing_package_is_named(tmp_path: Path) -> None:
+    script = "import sys; sys.modules['uvicorn'] = None; from harken.cli.main import main; "
+    script += "sys.exit(main(['serve', sys.argv[1]]))"
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert finished.returncode == 2
+    assert "'uvicorn' is not installed" in finished.stderr
+    assert 'pip install "harken[serve]"' in finished.stderr
 
 
 def run_command(*options: str) -> "subprocess.CompletedProcess[str]":

@@ -23,13 +23,14 @@ def run(options: argparse.Namespace) -> None:
     if not 0 <= options.port < 2**16:
         raise UserError(f"--port: expected 0 to 65535, got {options.port}", fix="choose another")
     token = choose_token(options.host, options.token)
-    settings = ServerSettings(paths=options.paths, host=options.host, port=options.port, token=token)
+    address = {"host": options.host, "port": options.port}
+    settings = ServerSettings(paths=options.paths, token=token, **address)
     with server.bind(settings) as listening:
         settings = replace(settings, port=listening.getsockname()[1])
-        serving, address = server.make_server(settings), server.link(settings)
-        print_result(address)
+        serving, link = server.make_server(settings), server.link(settings)
+        print_result(link)
         sys.stdout.flush()  # another program may read the link
         print_note("stop with Ctrl-C")
         if options.open:
-            webbrowser.open(address)
+            webbrowser.open(link)
         serving.run(sockets=[listening])

@@ -139,7 +139,9 @@ def predict(
     """Return the prediction with its n-best list, labels, tags or words; None if not needed."""
     task = run.recipe.task
     is_scored = example is not None and example.output is not None
-    if is_scored and request.nbest == 1 and task not in LISTED_PREDICTIONS:
+    # The output of a language model is its next token, but it predicts a sampled continuation.
+    is_listed = task in LISTED_PREDICTIONS or (request.nbest > 1 and task != "lm")
+    if is_scored and not is_listed:
         return None
     nbest = 1 if task == "tag" else request.nbest  # a tagger has one output
     (prediction,) = run.predict([source], nbest, times=task == "transcribe")

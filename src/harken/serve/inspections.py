@@ -90,7 +90,9 @@ def source_of(state: ServerState, run: Run, request: InspectRequest) -> str:
         examples = run.examples("dev")
         if request.example >= len(examples):
             raise ApiError(404, f"the dev set has {len(examples):,} examples", fix="choose one")
-        return run.task.input(examples[request.example])
+        if not (source := run.task.input(examples[request.example])):
+            raise ApiError(422, "the example has no input", fix="choose another")
+        return source
     if request.text is not None:
         if run.input_form != "lines":
             fix = "send the bytes of a file, media or example"
