@@ -1,10 +1,12 @@
 """The workbench in Chromium, compared with the API."""
 
+import io
 import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -27,6 +29,11 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this ma
 
 SOURCE = "they duck and swim here 3 times"
 VIEWS = ("runs", "examples", "inspect", "compare")
+VISIBLE = {
+    **{code: 0x2400 + code for code in range(32)},  # control characters have symbols of their own
+    **dict.fromkeys(range(127, 160), "�"),
+    **{ord(" "): "␣", ord("\n"): "↵", ord("\t"): "⇥"},
+}
 SERIOUS = ("serious", "critical")
 
 
@@ -337,6 +344,35 @@ def test_narrow_and_accessible(server: Server, new_page: Callable[..., Any], the
                 for node in finding["nodes"]
             ]
     assert findings == []
+
+
+@pytest.mark.slow
+def test_svg_and_png_show_the_whole_map(server: Server, new_page: Callable[..., Any]) -> None:
+    page = show(new_page(), server.address("inspect", "translate", f"&text={SOURCE}"))
+    saved = json.loads(exported(page))
+    levels = color_levels(np.array(saved["weights"]))
+    drawing = ElementTree.fromstring(exported(page, "SVG"))
+    texts = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == [
+        saved["head"],
+        *(token.translate(VISIBLE) for token in saved["queries"] + saved["keys"]),
+    ]
+    picture = Image.open(io.BytesIO(exported(page, "PNG"))).convert("RGB")
+    expected = {tuple(color) for color in color_scale(LIGHT)[levels].reshape(-1, 3).tolist()}
+    assert expected <= {color for _, color in picture.getcolors(2**24) or ()}
+
+
+@pytest.mark.slow
+def test_an_example_opens_in_inspect(server: Server, new_page: Callable[..., Any]) -> None:
+    page = show(new_page(), server.address("examples", "answer", "&sort=length"))
+    run = server.runs["answer"]["id"]
+    expected = server.get(f"/api/runs/{run}/examples?sort=length")["examples"][0]
+    cells = page.locator(".examples tbody tr").first.locator("td").all_inner_texts()
+    assert [text.strip() for text in cells[:3]][1:] == [expected["input"], expected["expected"]]
+    page.locator(".examples tbody a").first.click()
+    until(page, "document.querySelector('.output-panel output')")
+    assert f"example={expected['number']}" in page.url
+    assert page.locator("output").inner_text() == (expected["output"] or "(empty)")
 
 
 def place_of(layout: Any, row: int) -> Any:

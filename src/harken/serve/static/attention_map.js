@@ -11,10 +11,10 @@ const FONT = "12px system-ui, 'Liberation Sans', sans-serif";
 const ZOOMED_CELL = 15; // pixels
 const MIN_LINE = 0.05; // weights below it have no line
 
-/** Return a token with visible line ends, and spaces at its start and end. */
+/** Return a token with visible control characters, and spaces at its start and end. */
 export function visible(token) {
-  const spaces = (text) => "␣".repeat(text.length);
-  return token.replace(/^ +| +$/g, spaces).replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅";
+  const symbol = (letter) => ({ "\n": "↵", "\t": "⇥" })[letter] ?? (letter < " " ? String.fromCharCode(0x2400 + letter.charCodeAt(0)) : "�");
+  return token.replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length)).replace(/[\0-\x1f\x7f-\x9f\ufffe\uffff]/g, symbol) || "∅";
 }
 
 export class AttentionMap {

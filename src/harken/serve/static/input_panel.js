@@ -7,7 +7,7 @@ const TEXT_LABELS = {
   answer: "Question", classify: "Text", fill: "Text with blanks", lm: "Beginning of a text", tag: "Sentence", translate: "Source text",
 };
 
-function TextInput({ task, text, onText }) {
+function TextInput({ task, text, example, onText }) {
   const field = useRef(null);
   const [value, setValue] = useState(text);
   useEffect(() => {
@@ -19,7 +19,7 @@ function TextInput({ task, text, onText }) {
     onText(event.target.value);
   };
   return html`<label class="field">${TEXT_LABELS[task] ?? "Text"}
-    <textarea id="input" ref=${field} rows="3" spellcheck="false" value=${value} onInput=${change}></textarea>
+    <textarea id="input" ref=${field} rows="3" spellcheck="false" value=${value} placeholder=${example === null ? "" : `Example ${example} of the dev set`} onInput=${change}></textarea>
   </label>`;
 }
 
@@ -116,7 +116,7 @@ export function InputPanel({ run, answer, params, onInput }) {
   const clear = { text: undefined, media: undefined, example: undefined, output: undefined, query: undefined };
   return html`<section class="input-panel" aria-label="Input">
     ${run.input === "lines"
-      ? html`<${TextInput} key=${run.id} task=${run.task} text=${params.text ?? answer?.input.text ?? ""} onText=${(text) => onInput({ ...clear, text })} />`
+      ? html`<${TextInput} key=${run.id} task=${run.task} text=${params.text ?? answer?.input.text ?? ""} example=${answer?.input.example ?? null} onText=${(text) => onInput({ ...clear, text })} />`
       : html`<${FileInput} key=${run.id} run=${run.id} form=${run.input} url=${answer?.input.url} onMedia=${(media) => onInput({ ...clear, media })} />`}
   </section>`;
 }
