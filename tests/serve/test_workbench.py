@@ -32,7 +32,9 @@ VIEWS = ("runs", "examples", "inspect", "compare")
 VISIBLE = {
     **{code: 0x2400 + code for code in range(32)},  # control characters have symbols of their own
     **dict.fromkeys(range(127, 160), "�"),
-    **{ord(" "): "␣", ord("\n"): "↵", ord("\t"): "⇥"},
+    ord(" "): "␣",
+    ord("\n"): "↵",
+    ord("\t"): "⇥",
 }
 SERIOUS = ("serious", "critical")
 

@@ -1,4 +1,5 @@
 /** The view Examples: the dev set with predictions, filtered and sorted; a row opens in Inspect. */
+import { useEffect, useState } from "./vendor/preact-hooks.js";
 import { getJSON, useFetched } from "./api.js";
 import { MarkedOutput } from "./difference.js";
 import { percent } from "./format.js";
@@ -43,7 +44,11 @@ function Examples({ run, runs, params }) {
   const filter = params.filter in FILTERS ? params.filter : "all";
   const sort = params.sort in SORTS ? params.sort : "index";
   const query = new URLSearchParams({ filter, sort, page: params.page ?? 1, size: SIZE });
-  const { value: page, error, loading } = useFetched((signal) => getJSON(`/api/runs/${run.id}/examples?${query}`, signal), [run.id, String(query)]);
+  const [part, setPart] = useState(0);
+  const { value: page, error, loading } = useFetched((signal) => getJSON(`/api/runs/${run.id}/examples?${query}`, signal), [run.id, String(query), part]);
+  useEffect(() => {
+    if (page?.complete === false) setPart((value) => value + 1); // each request predicts more examples
+  }, [page]);
   const { wrong, ...others } = FILTERS; // without targets no output is wrong
   const filters = page?.has_targets === false ? others : { all: FILTERS.all, wrong, ...others };
   const select = (key, options) => html`<select value=${key === "filter" ? filter : sort} onChange=${(event) => setParams({ [key]: event.target.value, page: undefined })}>
@@ -54,7 +59,7 @@ function Examples({ run, runs, params }) {
       <label>Show ${select("filter", filters)}</label><label>Sort by ${select("sort", SORTS)}</label>
     </div>
     ${error && html`<${Problem} error=${error} />`}
-    ${loading && html`<p class="muted" role="status">Predicting the examples…</p>`}
+    ${loading && html`<p class="muted" role="status">Predicting the examples…${page ? ` ${page.predicted} so far` : ""}</p>`}
     ${page && html`<${Rows} run=${run} page=${page} /><${Pages} page=${page} />`}
   </div>`;
 }
