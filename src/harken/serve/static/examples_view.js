@@ -18,12 +18,17 @@ function Input({ example, form }) {
   return html`<audio src=${example.media} controls preload="none" aria-label=${`Example ${example.number}`}></audio>`;
 }
 
+/** Return the address of an example in Inspect; a text can be edited there. */
+function addressOf(run, { number, input }) {
+  return address("inspect", { run: run.id, ...(run.input === "lines" ? { text: input } : { example: number }) });
+}
+
 function Rows({ run, page }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Examples"><table class="examples">
     <thead><tr><th scope="col">no.</th><th scope="col">input</th>${page.has_targets && html`<th scope="col">expected</th>`}
       <th scope="col">output</th><th scope="col" class="number">confidence</th><th scope="col" class="number">length</th></tr></thead>
     <tbody>${page.examples.map((example) => html`<tr key=${example.number} class=${example.correct === false ? "wrong" : ""}>
-      <td><a href=${address("inspect", { run: run.id, example: example.number })}>${example.number}<span class="visually-hidden">, open in Inspect</span></a></td>
+      <td><a href=${addressOf(run, example)}>${example.number}<span class="visually-hidden">, open in Inspect</span></a></td>
       <td><${Input} example=${example} form=${run.input} /></td>
       ${page.has_targets && html`<td>${example.expected ?? "–"}</td>`}
       <td>${example.correct === false && html`<span class="cross" title="wrong">✗<span class="visually-hidden">wrong: </span></span> `}<${MarkedOutput} reference=${example.expected} output=${example.output} /></td>

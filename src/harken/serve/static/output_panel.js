@@ -5,7 +5,7 @@ import { MarkedOutput } from "./difference.js";
 import { percent, signed } from "./format.js";
 import { html } from "./html.js";
 
-const SEARCHED = ["answer", "caption", "lm", "transcribe", "translate"]; // tasks with a beam search
+const SEARCHED = ["answer", "caption", "transcribe", "translate"]; // tasks with a beam search
 
 function Bar({ probability }) {
   return html`<span class="bar" aria-hidden="true"><span style=${{ width: `${100 * probability}%` }}></span></span>`;
@@ -39,8 +39,8 @@ function Ranking({ caption, rows }) {
 }
 
 function Tags({ tags }) {
-  return html`<p class="tags">${tags.map(({ word, tag, probability }, index) => html`
-    <span key=${index} title=${percent(probability)}>${word}<b>${tag}</b><small>${percent(probability)}</small></span>`)}</p>`;
+  return html`<p class="tags">${tags.map(({ token, tag, score }, index) => html`
+    <span key=${index}>${token}<b>${tag}</b><small>${percent(score)}</small></span>`)}</p>`;
 }
 
 function Words({ words }) {
