@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,25 @@ def test_the_newest_request_of_a_client_wins(serving: Serving) -> None:
     refused = [answer for answer in others if answer.status_code == 503]
     assert len(refused) == 4 and all("retry-after" in answer.headers for answer in refused)
     assert serving.state.models.waiting == 0
+
+
+def test_under_load_every_answer_is_correct_or_busy(serving: Serving) -> None:
+    """Ten times more requests at once than the queue holds; afterwards everything is free."""
+    expected: Any = serving.inspect("translate", text=TEXT)
+    path = f"/api/runs/{serving.run_id('translate')}/inspect"
+
+    def ask(number: int) -> tuple[int, str]:
+        answer = serving.client.post(path, json={"text": TEXT})
+        text = answer.json()["output"]["text"] if answer.status_code == 200 else ""
+        return answer.status_code, text
+
+    with ThreadPoolExecutor(4 * LIMITS.queue) as pool:
+        answers = list(pool.map(ask, range(10 * LIMITS.queue)))
+    assert set(answers) <= {(200, expected["output"]["text"]), (503, "")}
+    assert answers.count((200, expected["output"]["text"])) >= LIMITS.queue
+    assert serving.state.models.waiting == 0
+    assert len(serving.state.store._inspections) <= LIMITS.inspections
+    assert serving.inspect("translate", text=TEXT)["output"] == expected["output"]
 
 
 def test_words_of_tokens() -> None:
