@@ -19,6 +19,7 @@ from harken.inspection.refs import HeadRef
 from harken.measure.ablation_study import ablation_study
 from harken.run import load
 from harken.run_folder import LOG
+from harken.serve import examples
 from harken.serve.words import word_indices
 
 from .serving import LIMITS, TOKEN, Serving
@@ -241,6 +242,19 @@ def test_examples_are_filtered_sorted_and_paged(serving: Serving) -> None:
     ]
     picture = serving.client.get(images[0]["media"])
     assert picture.content.startswith(b"\x89PNG")
+
+
+def test_slow_predictions_continue_in_the_next_request(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examples, "PREDICTING_SECONDS", 0.0)
+    monkeypatch.setattr(examples, "BATCH", 3)
+    path = f"/api/runs/{serving.run_id('transcribe')}/examples"
+    answers = [serving.client.get(path).json() for _ in range(4)]
+    assert [answer["predicted"] for answer in answers] == [3, 6, 7, 7]
+    assert [answer["complete"] for answer in answers] == [False, False, True, True]
+    numbers = [example["number"] for example in answers[-1]["examples"]]
+    assert numbers == list(range(7))
 
 
 def test_curves_and_recipes(serving: Serving) -> None:
