@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from harken.inspection.refs import HeadRef
 from harken.measure.ablation_study import ablation_study
 from harken.run import load
 from harken.run_folder import LOG
+from harken.serve import examples
 from harken.serve.words import word_indices
 
 from .serving import LIMITS, TOKEN, Serving
@@ -196,6 +198,25 @@ def test_the_newest_request_of_a_client_wins(serving: Serving) -> None:
     assert serving.state.models.waiting == 0
 
 
+def test_under_load_every_answer_is_correct_or_busy(serving: Serving) -> None:
+    """Ten times more requests at once than the queue holds; afterwards everything is free."""
+    expected: Any = serving.inspect("translate", text=TEXT)
+    path = f"/api/runs/{serving.run_id('translate')}/inspect"
+
+    def ask(number: int) -> tuple[int, str]:
+        answer = serving.client.post(path, json={"text": TEXT})
+        text = answer.json()["output"]["text"] if answer.status_code == 200 else ""
+        return answer.status_code, text
+
+    with ThreadPoolExecutor(4 * LIMITS.queue) as pool:
+        answers = list(pool.map(ask, range(10 * LIMITS.queue)))
+    assert set(answers) <= {(200, expected["output"]["text"]), (503, "")}
+    assert answers.count((200, expected["output"]["text"])) >= LIMITS.queue
+    assert serving.state.models.waiting == 0
+    assert len(serving.state.store._inspections) <= LIMITS.inspections
+    assert serving.inspect("translate", text=TEXT)["output"] == expected["output"]
+
+
 def test_words_of_tokens() -> None:
     assert word_indices([" they", " du", "ck", "<end>", "x"]) == [0, 1, 1, 2, 3]
     assert word_indices(["[CLS]", "du", "##ck", "swims", "[SEP]"]) == [0, 1, 1, 2, 3]
@@ -221,6 +242,19 @@ def test_examples_are_filtered_sorted_and_paged(serving: Serving) -> None:
     ]
     picture = serving.client.get(images[0]["media"])
     assert picture.content.startswith(b"\x89PNG")
+
+
+def test_slow_predictions_continue_in_the_next_request(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examples, "PREDICTING_SECONDS", 0.0)
+    monkeypatch.setattr(examples, "BATCH", 3)
+    path = f"/api/runs/{serving.run_id('transcribe')}/examples"
+    answers = [serving.client.get(path).json() for _ in range(4)]
+    assert [answer["predicted"] for answer in answers] == [3, 6, 7, 7]
+    assert [answer["complete"] for answer in answers] == [False, False, True, True]
+    numbers = [example["number"] for example in answers[-1]["examples"]]
+    assert numbers == list(range(7))
 
 
 def test_curves_and_recipes(serving: Serving) -> None:

@@ -49,7 +49,7 @@ def build_app(state: ServerState) -> ASGIApp:
             *completions.ROUTES,
             *transcriptions.ROUTES,
             *status.ROUTES,
-            Mount("/static", StaticFiles(directory=STATIC)),
+            Mount("/static", StaticFiles(directory=STATIC, check_dir=False)),
         ],
         exception_handlers={
             HTTPException: http_error,

@@ -2,6 +2,7 @@
 
 import io
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from harken.serve.state import json_response, run_job, server_state
 
 MAX_EXAMPLES, MAX_PAGE = 500, 200
 BATCH = 16  # examples predicted between two checks whether the client still waits
+PREDICTING_SECONDS = 10.0  # of one request
 UNCERTAIN = 0.5
 LONG_SHARE = 0.1
 PREVIEW_RATE = 16_000  # samples per second of the sound of an example
@@ -66,15 +68,17 @@ async def list_examples(request: Request) -> Response:
         for name, default, limit in (("page", 1, 2**31), ("size", 50, MAX_PAGE))
     )
 
-    def predicted(job: Job) -> tuple[str, int, list[PredictedExample]]:
+    def predicted(job: Job) -> tuple[str, int, list[PredictedExample], bool]:
         run, version = state.library.load(run_id), state.library.version(run_id)
         if version not in state.predictions:
             while len(state.predictions) >= state.settings.limits.runs:
                 del state.predictions[next(iter(state.predictions))]
-            state.predictions[version] = predict_examples(run, job)
-        return run.input_form, len(run.examples("dev")), state.predictions[version]
+            state.predictions[version] = []
+        done = state.predictions[version]
+        is_complete = predict_examples(run, job, done)
+        return run.input_form, len(run.examples("dev")), list(done), is_complete
 
-    form, total, examples = await run_job(request, predicted)
+    form, total, examples, is_complete = await run_job(request, predicted)
     lengths = sorted(example.length for example in examples)
     long = lengths[math.ceil((1 - LONG_SHARE) * (len(lengths) - 1))] if lengths else 0
     matching = [example for example in examples if FILTERS[chosen](example, long)]
@@ -88,21 +92,25 @@ async def list_examples(request: Request) -> Response:
             "size": size,
             "predicted": len(examples),
             "available": total,
+            "complete": is_complete,
             "has_targets": any(example.correct is not None for example in examples),
             "examples": [example_json(run_id, form, example) for example in listed],
         }
     )
 
 
-def predict_examples(run: Run, job: Job) -> list[PredictedExample]:
-    """Predict the first examples of the dev set that have an input."""
+def predict_examples(run: Run, job: Job, done: list[PredictedExample]) -> bool:
+    """Predict the first examples of the dev set that have an input, and append them to `done`.
+
+    Stops after `PREDICTING_SECONDS`, and continues in the next call. Returns whether all are done.
+    """
+    end = time.monotonic() + PREDICTING_SECONDS
     examples = run.examples("dev")[:MAX_EXAMPLES]
     texts_of = enumerate(map(run.task.input, examples))
     inputs = [(number, text) for number, text in texts_of if text]
-    predicted: list[PredictedExample] = []
-    for start in range(0, len(inputs), BATCH):
+    while len(done) < len(inputs):
         job.check()
-        batch = inputs[start : start + BATCH]
+        batch = inputs[len(done) : len(done) + BATCH]
         numbers, texts = [number for number, _ in batch], [text for _, text in batch]
         predictions = run.predict(texts, indices=numbers)
         for number, prediction in zip(numbers, predictions, strict=True):
@@ -111,7 +119,7 @@ def predict_examples(run: Run, job: Job) -> list[PredictedExample]:
             if expected is not None:
                 correct = bool(exact_matches([prediction.output], [expected])[0])
             is_text = run.input_form == "lines"
-            predicted.append(
+            done.append(
                 PredictedExample(
                     number=number,
                     input=prediction.input if is_text else Path(prediction.input).name,
@@ -123,7 +131,9 @@ def predict_examples(run: Run, job: Job) -> list[PredictedExample]:
                     is_truncated=prediction.truncation is not None,
                 )
             )
-    return predicted
+        if time.monotonic() > end:
+            break
+    return len(done) == len(inputs)
 
 
 def example_json(run_id: str, form: str, example: PredictedExample) -> dict[str, Any]:
