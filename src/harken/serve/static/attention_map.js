@@ -112,7 +112,7 @@ export class AttentionMap {
     context.font = `bold ${FONT}`;
     let width = 0;
     for (const label of labels) width = Math.max(width, context.measureText(visible(label)).width);
-    return Math.min(Math.ceil(width) + 8, limit);
+    return Math.min(Math.ceil(width) + 12, limit);
   }
 
   /** Return the part of the data that a zoomed map shows, and its first row and column. */

@@ -74,7 +74,7 @@ export function OutputPanel({ answer, reference, place = "", forced, onForce, on
   return html`<section class="output-panel" aria-label=${`Output${place}`}>
     ${truncation && html`<p class="warning" role="status">The input was truncated: ${truncation.text}.</p>`}
     <p class="muted">Output${output.forced ? " (forced)" : ""} · ${answer.milliseconds.toFixed(0)} ms</p>
-    <p class="output" aria-live="polite"><output>${output.text ? html`<${MarkedOutput} reference=${reference?.output.text ?? null} output=${output.text} />` : "(empty)"}</output></p>
+    <p class="output" aria-live="polite"><output>${!output.text.trim() ? (output.text && visible(output.text)) || "(empty)" : html`<${MarkedOutput} reference=${reference?.output.text ?? null} output=${output.text} />`}</output></p>
     <p class="muted">Probability <b>${percent(output.probability)}</b>${known && `, log-probability ${output.log_probability.toFixed(3)}`}</p>
     ${reference && html`<p class="muted">${changed
       ? html`<span class="changed">The output differs from the first column.</span>`
@@ -86,6 +86,6 @@ export function OutputPanel({ answer, reference, place = "", forced, onForce, on
     ${onNbest && SEARCHED.includes(answer.task) && html`<details open=${nbest.length > 1} onToggle=${(event) => onNbest(event.target.open)}>
       <summary>N-best</summary><${Ranking} caption="Outputs of the search" rows=${nbest.map((item) => [item.output, item.probability])} />
     </details>`}
-    ${onForce && html`<${ForcedOutput} answer=${answer} forced=${forced} onForce=${onForce} />`}
+    ${onForce && answer.views.length > 0 && html`<${ForcedOutput} answer=${answer} forced=${forced} onForce=${onForce} />`}
   </section>`;
 }
