@@ -349,6 +349,19 @@ def test_narrow_and_accessible(server: Server, new_page: Callable[..., Any], the
 
 
 @pytest.mark.slow
+def test_an_expired_inspection_is_repeated(server: Server, browser: Any) -> None:
+    page = show(browser.new_page(), server.address("inspect", "translate", f"&text={SOURCE}"))
+    for _ in range(65):
+        server.inspect("lm", text="they")
+    page.locator('[data-head="decoder.L1.H1"]').click()
+    until(
+        page, "document.querySelector('.attention-surface').ariaLabel.startsWith('decoder.L1.H1')"
+    )
+    assert page.locator("[role=alert]").count() == 0
+    page.close()
+
+
+@pytest.mark.slow
 def test_svg_and_png_show_the_whole_map(server: Server, new_page: Callable[..., Any]) -> None:
     page = show(new_page(), server.address("inspect", "translate", f"&text={SOURCE}"))
     saved = json.loads(exported(page))

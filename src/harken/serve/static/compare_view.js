@@ -33,7 +33,7 @@ function Column({ names, state, params, runs, run, active, reference, theme, onA
       <p class="muted">${answer.disabled.length ? `Heads off: ${answer.disabled.join(", ")}` : "All heads on"}</p>
       <${OutputPanel} answer=${answer} reference=${reference} place=${place} />
       <${Attention} key=${run.id} answer=${answer} params=${columnParams(params, names)} off=${params[names.off]} theme=${theme} place=${place}
-        onChange=${columnChange(names)} onOff=${(off) => setParams({ [names.off]: off })} />`}
+        onChange=${columnChange(names)} onOff=${(off) => setParams({ [names.off]: off })} onExpired=${repeat} />`}
   </section>`;
 }
 

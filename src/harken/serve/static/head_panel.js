@@ -44,7 +44,7 @@ function useRoom(reference) {
   return room;
 }
 
-export function HeadPanel({ answer, head, params, theme, place, effect, onChange, onToggle }) {
+export function HeadPanel({ answer, head, params, theme, place, effect, onChange, onToggle, onExpired }) {
   const view = answer.views[head.view];
   const content = useRef(null);
   const { value, error } = useFetched(
@@ -55,6 +55,9 @@ export function HeadPanel({ answer, head, params, theme, place, effect, onChange
     }),
     [answer.id, head.name],
   );
+  useEffect(() => {
+    if (error?.type === "expired") onExpired(); // the server stores a limited number of inspections
+  }, [error]);
   const room = useRoom(content);
   const options = tokenOptions(params);
   const available = hasOptions(view);

@@ -45,7 +45,7 @@ function Inspect({ run, runs, params, theme }) {
           onNbest=${(wanted) => setParams({ nbest: wanted ? NBEST : undefined })} />
         <p><a href=${compared}>Compare with another run or with heads off</a></p>`}
     </div>
-    ${answer && html`<${Attention} key=${run.id} answer=${answer} params=${params} off=${params.off} theme=${theme} onChange=${setParams} onOff=${onOff} />`}
+    ${answer && html`<${Attention} key=${run.id} answer=${answer} params=${params} off=${params.off} theme=${theme} onChange=${setParams} onOff=${onOff} onExpired=${repeat} />`}
   </div>`;
 }
 

@@ -71,7 +71,7 @@ export function toggled(off, name) {
 }
 
 /** The grid of heads and the chosen head. `off` lists the disabled heads; `place` completes the labels of regions. */
-export function Attention({ answer, params, off, theme, place = "", onChange, onOff }) {
+export function Attention({ answer, params, off, theme, place = "", onChange, onOff, onExpired }) {
   const coloring = params.color in COLORINGS ? params.color : "pattern";
   const method = params.method === "mean" ? "mean" : "zero";
   const { values: effects, problem } = useEffects(answer.id, method, coloring === "effect");
@@ -101,7 +101,7 @@ export function Attention({ answer, params, off, theme, place = "", onChange, on
       </div>
     </section>
     <${HeadPanel} answer=${answer} head=${head} params=${params} theme=${theme} place=${place} effect=${effects[head.name]}
-      onChange=${onChange} onToggle=${() => onOff(toggled(off, head.name))} />`;
+      onChange=${onChange} onToggle=${() => onOff(toggled(off, head.name))} onExpired=${onExpired} />`;
 }
 
 export function Problem({ error, onRepeat }) {
