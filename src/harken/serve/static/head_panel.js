@@ -97,7 +97,7 @@ export function HeadPanel({ answer, head, params, theme, place, effect, onChange
         ${view.sound && html`<${SoundOverlay} sound=${view.sound} url=${answer.input.url} weights=${rowOf(shown.matrix, row)} groups=${shown.columnGroups} theme=${theme} />`}
         ${view.picture?.url && html`<${PictureOverlay} picture=${view.picture} weights=${rowOf(shown.matrix, row)} groups=${shown.columnGroups} label=${shown.queries[row]} theme=${theme} />`}
         <${MapView} data=${shown} view=${current} row=${start} locked=${locked} zoom=${params.zoom === "1" && isLarge(shown)} theme=${theme} onLock=${lock} onSelect=${setPointed}
-          maxHeight=${view.sound || view.picture?.url ? Math.max(160, room - 200) : room} />`}
+          maxHeight=${view.sound || view.picture?.url ? Math.max(260, room - 200) : room} />`}
     </div>
   </section>`;
 }
