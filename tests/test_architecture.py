@@ -54,6 +54,7 @@ ORDER = [
     "export",
     "api",
     "demo",
+    "serve",
     "cli",
     "__main__",
 ]

@@ -105,12 +105,12 @@ class Run(NotebookOutput):
             self._require_speech("has no conditions", "evaluate without a condition")
         return self.predictor.evaluate(self.examples(split, files), condition)
 
-    def attention(self, text: str) -> AttentionExample | None:
-        """Return the attention of an input.
+    def attention(self, text: str, output: str | None = None) -> AttentionExample | None:
+        """Return the attention of an input; with `output`, the model reads it (teacher forcing).
 
         None if the input has no tokens or the model has no attention.
         """
-        example = self.predictor.attention(text)
+        example = self.predictor.attention(text, output)
         return None if example is None else replace(example, model=self.model)
 
     def inputs(self, count: int) -> list[str]:

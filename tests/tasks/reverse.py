@@ -61,7 +61,7 @@ class ReversePredictor(Predictor[Reverse, str, Vocabulary, GPT]):
         samples = {"exact_match": share([word.output == word.input[::-1] for word in outputs])}
         return Evaluation(n=len(outputs), samples=samples, predictions=outputs, expected=expected)
 
-    def attention(self, text: str) -> AttentionExample | None:
+    def attention(self, text: str, output: str | None = None) -> AttentionExample | None:
         tokens = encode([text], self.vocabulary).inputs
         view = self_attention_view("Letters", self.vocabulary.token_texts(tokens[0].tolist()))
         return AttentionExample(title=text, run=lambda: self.model.states(tokens), views=[view])

@@ -24,7 +24,10 @@ from harken.version import __version__
 
 # In these modules, `NAME_options` adds the options of a command, and its docstring is the summary.
 GROUPS = {
-    "train and evaluate": (training, "demo new train evaluate compare predict export report runs"),
+    "train and evaluate": (
+        training,
+        "demo new train evaluate compare predict export report runs serve",
+    ),
     "inspect": (inspection, "inspect heads ablate patch align"),
     "laboratory": (laboratory, "design claims cost"),
     "data and machine": (laboratory, "data doctor completion"),

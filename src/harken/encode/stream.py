@@ -174,6 +174,16 @@ class StreamEncoder:
     def encode_prompt(self, text: str) -> Tokens:
         return np.append(self.start, self._without_space(self.vocabulary.encode([text])[0]))
 
+    def encode_continuation(self, prompt: str, output: str) -> tuple[Tokens, int]:
+        """Return the tokens of a prompt with its continuation, and where the latter begins.
+
+        It begins after the longest common start with the tokens of the prompt alone.
+        """
+        alone, whole = self.encode_prompt(prompt), self.encode_prompt(prompt + output)
+        length = min(len(alone), len(whole) - 1)
+        different = np.flatnonzero(alone[:length] != whole[:length])
+        return whole, int(different[0]) if len(different) else length
+
     def continuations(self, prompt: Tokens, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Return the text that each sequence of tokens adds to a prompt.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from harken.attention.multihead import MultiHead
@@ -164,6 +164,24 @@ def analyze_heads(
             pattern = pattern_name(values)
             heads.append(HeadSummary(module=name, head=head + 1, pattern=pattern, **values))
     return HeadAnalysis(inputs=runs, length=length, heads=heads, notes=list(notes))
+
+
+def measured_heads(
+    model: nn.Module, name: str, weights: Float[Tensor, "B k T S"]
+) -> list[HeadSummary]:
+    """Return the statistics of the heads of one attention layer, measured on these weights."""
+    if _has_offsets(model, name, weights):
+        measured = head_statistics(weights)
+        entropy, columns = measured.entropy, _measured_columns(measured)
+    else:
+        entropy, columns = mean_entropy(weights), {}
+    columns |= {"queries": entropy.count, "entropy": entropy.mean}
+    summaries = []
+    for head in range(weights.shape[1]):
+        values = {key: _value_of_head(column, head) for key, column in columns.items()}
+        pattern = pattern_name(values)
+        summaries.append(HeadSummary(module=name, head=head + 1, pattern=pattern, **values))
+    return summaries
 
 
 def pattern_name(values: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ their gradient, like `cross_entropy_`, and calls `F.ctc_loss`, which holds four 
 of its input, for a few rows at a time.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -74,6 +75,16 @@ def ctc_loss(
     lengths = present.sum(dim=1), target_present.sum(dim=1)
     losses: Tensor = _CTCLoss.apply(logits, targets, *lengths, blank)[0]  # type: ignore[no-untyped-call]
     return losses.sum()
+
+
+def ctc_log_probability(
+    log_probs: Float[Tensor, "T V"], tokens: Sequence[int], *, blank: int
+) -> Float[Tensor, "1 1"]:
+    """Return log P of the tokens for one row; -inf if there are too few frames."""
+    targets = torch.tensor([tokens], dtype=torch.long, device=log_probs.device)
+    lengths = torch.tensor([len(log_probs)]), torch.tensor([len(tokens)])
+    loss = F.ctc_loss(log_probs[:, None], targets, *lengths, blank=blank, reduction="none")
+    return -loss[:, None]
 
 
 CTC_ELEMENTS = 1 << 20  # logits per chunk on a CPU, 4 MB in float32

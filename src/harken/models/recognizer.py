@@ -7,9 +7,11 @@
 The blank is token 0, the padding token of the vocabulary.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, cast
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -17,7 +19,7 @@ from harken.config import bounded
 from harken.layers.conformer import ConformerEncoderConfig
 from harken.layers.dropout import Dropout
 from harken.layers.frontends import Conv2dSubsamplingConfig, SpeechFrontendConfig
-from harken.models.ctc import CTC
+from harken.models.ctc import CTC, ctc_log_probability
 from harken.models.decoders import (
     AttentionRNNDecoderConfig,
     LocationConfig,
@@ -155,6 +157,23 @@ class SpeechRecognizer(Seq2Seq):
         """Return the CTC log-probabilities of each memory position; token 0 is the blank."""
         assert self.ctc is not None, "the model was built without a CTC head"
         return cast(Tensor, self.ctc(memory))
+
+    def output_log_probs(
+        self, encoded: EncoderOutput, tokens: Sequence[int], *, prompt: Sequence[int], end: int
+    ) -> Float[Tensor, "T V"]:
+        """Return the log-probabilities of the decoder at each output token of one sound.
+
+        `prompt` are the first inputs of the decoder, before the output. Without a decoder, return
+        the log-probability of the whole output by CTC, 1 x 1.
+        """
+        if self.decoder is None:
+            text = [token for token in tokens if token != end]
+            log_probs = self.ctc_log_probs(encoded.memory)[0]
+            return ctc_log_probability(log_probs, text, blank=BLANK)
+        inputs = torch.tensor([[*prompt, *tokens[:-1]]], device=encoded.memory.device)
+        present = torch.ones_like(inputs, dtype=torch.bool)
+        states, _ = self.step(inputs, present, self.init_state(*encoded))
+        return self.logits(states[0, len(prompt) - 1 :]).float().log_softmax(dim=-1)
 
     def forward(
         self,

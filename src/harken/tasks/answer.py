@@ -47,7 +47,7 @@ from harken.tasks.attention_view import AttentionExample, causal_example, output
 from harken.tasks.columns import AnswerColumns
 from harken.tasks.dummy_batches import DummySizes, random_text_batch, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, beam_prediction, truncation_of
-from harken.tasks.seq2seq import Prompt, search_tokens
+from harken.tasks.seq2seq import Prompt, scored_output, search_tokens
 from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, require_share, warn_unfit
 from harken.training.loop import MicroBatch, Stage, StageConfig, micro_batch, stage
 from harken.training.runtime import RuntimeConfig
@@ -209,14 +209,12 @@ class AnswerPredictor(Predictor[AnswerRecipe, Question, Vocabulary, GPT]):
             honesty=honesty,
         )
 
-    def attention(self, text: str) -> AttentionExample:
+    def attention(self, text: str, output: str | None = None) -> AttentionExample:
         """Return the attention over a question, <mask> and the predicted answer with <end>."""
         ((prompt, (best, *_)),) = self._search([text])
-        answer = [*best.tokens, self.vocabulary.special.end][: self.max_answer_tokens]
-        (output,) = self.vocabulary.decode([best.tokens])
-        tokens, title = [*prompt.tokens.tolist(), *answer], f"{text} → {output_title(output)}"
-        token_texts = self.vocabulary.token_texts
-        return causal_example(self.model, tokens, token_texts, title, prompt.truncation)
+        answer = scored_output(best.tokens, output, self.vocabulary, self.max_answer_tokens)
+        title, tokens = f"{text} → {output_title(answer.text)}", prompt.tokens.tolist()
+        return causal_example(self.model, tokens, answer, title, prompt.truncation)
 
     @torch.inference_mode()
     def states(self, questions: Sequence[str]) -> Float[np.ndarray, "N J"]:

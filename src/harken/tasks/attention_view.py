@@ -9,17 +9,20 @@ attention of every query, layer and head.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import nn
 
+from harken.encode.vocabulary import Vocabulary
+from harken.errors import UserError
 from harken.formats.examples import SpokenWord
 from harken.inspection.refs import is_encoder_attention
 from harken.models.gpt import GPT
 from harken.notebook import NotebookOutput
-from harken.tasks.prediction import Truncation
+from harken.tasks.prediction import Truncation, truncation_of
 
 TokenTexts = Callable[[Sequence[int]], list[str]]
 """A function that converts tokens to readable texts."""
@@ -60,13 +63,25 @@ class AttentionView:
     picture: ImageView | None = None  # if the keys are parts of an image
 
 
+class ScoredOutput(NamedTuple):
+    """An output whose log-probabilities `AttentionExample.run` returns."""
+
+    text: str
+    targets: Sequence[int]  # column of each row of the log-probabilities
+    token_texts: TokenTexts | None  # names of the columns; None if rows are not tokens
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionExample(NotebookOutput):
-    """An input with its output; `run` is the forward pass whose attention is shown."""
+    """An input with its output; `run` is the forward pass whose attention is shown.
+
+    With an `output`, `run` returns log-probabilities T V, a row for each of its targets.
+    """
 
     title: str
     run: Callable[[], object]
     views: Sequence[AttentionView]
+    output: ScoredOutput | None = None
     truncation: Truncation | None = None  # None if the views show the whole input
     model: nn.Module | None = None  # to record in a notebook; None shows text only
 
@@ -91,17 +106,23 @@ def self_attention_view(
 
 def causal_example(
     model: GPT,
-    tokens: Sequence[int],
-    token_texts: TokenTexts,
+    prompt: Sequence[int],
+    output: ScoredOutput,
     title: str,
     truncation: Truncation | None,
 ) -> AttentionExample:
     """Return the attention over a text; a query is labeled with the token that it predicts."""
+    tokens, count, token_texts = [*prompt, *output.targets], len(output.targets), output.token_texts
+    assert token_texts is not None
     inputs = torch.tensor([tokens[:-1]], device=model.embedding.weight.device)
     name = "Self-attention: each output token to the tokens before it"
     view = AttentionView(name, any_path, token_texts(tokens[1:]), token_texts(tokens[:-1]))
     return AttentionExample(
-        title=title, run=lambda: model.states(inputs), views=[view], truncation=truncation
+        title=title,
+        run=lambda: model.logits(model.states(inputs)[0, -count:]).float().log_softmax(dim=-1),
+        views=[view],
+        output=output,
+        truncation=truncation,
     )
 
 
@@ -116,5 +137,56 @@ def next_token_example(
     inputs = torch.tensor([tokens], device=model.embedding.weight.device)
     with torch.inference_mode():
         next_token = int(model.logits(model.states(inputs)[:, -1]).argmax())
-    title = f"{text} → {token_texts([next_token])[0]!r}"
-    return causal_example(model, [*tokens, next_token], token_texts, title, truncation)
+    (name,) = token_texts([next_token])
+    output = ScoredOutput(name, [next_token], token_texts)
+    return causal_example(model, tokens, output, f"{text} → {name!r}", truncation)
+
+
+def continued_example(
+    model: GPT,
+    tokens: Sequence[int],
+    first: int,
+    token_texts: TokenTexts,
+    texts: tuple[str, str],
+) -> AttentionExample:
+    """Return the attention of a prompt and its continuation, the tokens from index `first`.
+
+    Of a long text, the last tokens are read. The first token is the start, which is not counted.
+    """
+    cut = max(0, len(tokens) - 1 - model.max_length)
+    tokens, first, total = tokens[cut:], max(first - cut, 1), len(tokens) - 1
+    output = ScoredOutput(texts[1], tokens[first:], token_texts)
+    title, truncation = f"{texts[0]} → {texts[1]!r}", truncation_of(total - cut, total, "last")
+    return causal_example(model, tokens[:first], output, title, truncation)
+
+
+def scored_output(
+    tokens: Sequence[int],
+    forced: str | None,
+    vocabulary: Vocabulary,
+    max_tokens: int | None = None,
+) -> ScoredOutput:
+    """Return the tokens of a search, or of a forced text, as the output of an example.
+
+    With `max_tokens`, they are followed by <end> and cut; otherwise <end> replaces no tokens.
+    """
+    if forced is not None:
+        tokens = vocabulary.encode([forced])[0].tolist()
+    end = vocabulary.special.end
+    targets = list(tokens) or [end] if max_tokens is None else [*tokens, end][:max_tokens]
+    return ScoredOutput(vocabulary.decode([tokens])[0].strip(), targets, vocabulary.token_texts)
+
+
+def named_output(
+    names: Sequence[str], forced: Sequence[str] | None, known: Sequence[str]
+) -> ScoredOutput:
+    """Return the names that a model predicts, such as tags, or the `forced` ones."""
+    if forced is not None and (len(forced) != len(names) or not {*forced} <= {*known}):
+        listed = ", ".join(known[:8])
+        raise UserError(
+            f"output: expected {len(names)} of the names {listed}, got {' '.join(forced)[:60]!r}",
+            fix="separate the names with spaces",
+        )
+    chosen = names if forced is None else forced
+    indices = [known.index(name) for name in chosen]
+    return ScoredOutput(" ".join(chosen), indices, lambda ids: [known[index] for index in ids])

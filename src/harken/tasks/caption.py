@@ -52,7 +52,14 @@ from harken.tasks.caption_data import (
 )
 from harken.tasks.dummy_batches import DummySizes, random_seq2seq_batch
 from harken.tasks.prediction import Evaluation, Prediction, beam_prediction
-from harken.tasks.seq2seq import Beams, cross_entropy_loss, decoder_inputs, max_tokens, output_views
+from harken.tasks.seq2seq import (
+    Beams,
+    cross_entropy_loss,
+    decoder_inputs,
+    max_tokens,
+    output_views,
+    scored_output,
+)
 from harken.tasks.task import (
     InputForm,
     Keys,
@@ -138,13 +145,13 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
             expected=expected,
         )
 
-    def attention(self, text: str) -> AttentionExample | None:
+    def attention(self, text: str, output: str | None = None) -> AttentionExample | None:
         """Return the attention of the best caption, or of <end> if it is empty."""
         image, frontend = self._loader()(text), self.model.frontend
         ((best,),) = self._search(image)  # one image, one hypothesis
-        outputs = best.tokens or [END]
+        caption = scored_output(best.tokens, output, self.vocabulary)
         pixels = self._encode(image)
-        inputs = decoder_inputs(outputs, pixels.device)
+        inputs = decoder_inputs(caption.targets, pixels.device)
         positions = [f"{x}, {y}" for y in range(frontend.rows) for x in range(frontend.columns)]
         view = ImageView(
             image=image[0] if isinstance(self.recipe.encode.images, PixelsConfig) else None,
@@ -153,12 +160,12 @@ class CaptionPredictor(Predictor[CaptionRecipe, CaptionExample, Vocabulary, Capt
             offset=float(frontend.offset),
             stride=float(frontend.stride),
         )
-        output = output_title(self.vocabulary.decode([best.tokens])[0])
         return AttentionExample(
-            title=f"{Path(text).name}: {output}",
-            run=lambda: self.model.states(pixels, inputs),
+            title=f"{Path(text).name}: {output_title(caption.text)}",
+            run=lambda: self.model(pixels, inputs)[0].float().log_softmax(dim=-1),
+            output=caption,
             views=output_views(
-                outputs,
+                caption.targets,
                 lambda tokens: [word.strip() for word in self.vocabulary.token_texts(tokens)],
                 self_attention_view("image positions (x, y)", positions, is_encoder_attention),
                 "image positions",

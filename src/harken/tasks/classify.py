@@ -16,14 +16,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
+from torch import Tensor
 
 from harken.batch.bucketing import BucketSampler, rng
 from harken.batch.labeled import LabeledBatch
 from harken.config import as_plain
 from harken.encode.pretrained import PretrainedTokenizer
 from harken.encode.vocabulary import VocabularySizes
+from harken.errors import UserError
 from harken.formats.examples import LabeledExample
-from harken.formats.labels import join_labels
+from harken.formats.labels import join_labels, split_labels
 from harken.inspection.record import has_multihead
 from harken.inspection.refs import is_cross_attention, is_self_attention
 from harken.measure.scored_answers import exact_matches
@@ -32,6 +34,8 @@ from harken.models.encoders import TextEncoderConfig
 from harken.tasks.attention_view import (
     AttentionExample,
     AttentionView,
+    ScoredOutput,
+    named_output,
     output_title,
     self_attention_view,
 )
@@ -93,7 +97,7 @@ class LabelPredictor(Predictor[ClassifyRecipe, LabeledExample, LabelVocabulary, 
             multiple=self.recipe.is_multiple,
         )
 
-    def attention(self, text: str) -> AttentionExample | None:
+    def attention(self, text: str, output: str | None = None) -> AttentionExample | None:
         """Return the attention of the pooling and of the encoder to the start of an input."""
         if not has_multihead(self.model):
             return None
@@ -103,18 +107,37 @@ class LabelPredictor(Predictor[ClassifyRecipe, LabeledExample, LabelVocabulary, 
         )
         on_device = [tensor.to(self.device) for tensor in arguments]
         (prediction,) = self.predict([text])
-        output, is_text = prediction.output, self.recipe.data.input == "text"
+        scored = self._scored(prediction.output if output is None else output)
+        output, is_text = scored.text, self.recipe.data.input == "text"
         title = f"Pooling: weights of the {states.unit}"
         keys, media = states.texts, (states.sound, states.picture)
         return AttentionExample(
             title=f"{text if is_text else Path(text).name} → {output_title(output)}",
-            run=lambda: self.model(*on_device),
+            run=lambda: self._log_probs(self.model(*on_device)[0].float()),
+            output=scored,
             views=[
                 AttentionView(title, is_cross_attention, [output_title(output)], keys, *media),
                 self_attention_view(states.unit, keys, is_self_attention),
             ],
             truncation=truncations[0],
         )
+
+    def _scored(self, output: str) -> ScoredOutput:
+        """Return a label, or the presence of each label, as the output of an example."""
+        names = self.vocabulary.names
+        if not self.recipe.is_multiple:
+            return named_output([output], [output], names)
+        chosen = split_labels(output)
+        if unknown := {*chosen} - {*names}:
+            fix = f"use {', '.join(names[:8])}"
+            raise UserError(f"output: unknown label {min(unknown)[:60]!r}", fix=fix)
+        return ScoredOutput(output, [int(name in chosen) for name in names], None)
+
+    def _log_probs(self, logits: Float[Tensor, "labels"]) -> Float[Tensor, "T V"]:
+        """Return one row for one label, or for each of several labels its absence and presence."""
+        if not self.recipe.is_multiple:
+            return logits.log_softmax(dim=-1)[None]
+        return torch.stack((F.logsigmoid(-logits), F.logsigmoid(logits)), dim=1)
 
     @property
     def _reader(self) -> InputReader:

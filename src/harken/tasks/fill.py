@@ -35,7 +35,7 @@ from harken.layers.losses import cross_entropy_
 from harken.measure.cloze import BEST, ClozeMetrics, ClozePredictions, Trigrams, ngram_predictions
 from harken.measure.interval import Sample
 from harken.models.cloze import BiRNNClozeConfig, ClozeConfig, ClozeModel
-from harken.tasks.attention_view import AttentionExample, self_attention_view
+from harken.tasks.attention_view import AttentionExample, scored_output, self_attention_view
 from harken.tasks.columns import TextColumns
 from harken.tasks.dummy_batches import DummySizes, random_tokens, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, ranked_prediction, truncation_of
@@ -54,8 +54,7 @@ MAX_LENGTH = 512  # words per row, for a model without a limit
 MAX_BLANKS = 20_000  # in an evaluation
 EVALUATION_SEED = 0  # of the choice of blanks; the same for all runs
 MAX_PREDICTIONS = 2_000  # predictions in the report
-BATCH_LINES = 256
-BATCH_WORDS = 8192  # in a batch of evaluation, padding included
+BATCH_LINES, BATCH_WORDS = 256, 8192  # in a batch of predictions; with padding
 BATCH_LOGITS = 1 << 24  # logits computed at once: 64 MiB
 TEMPLATE = """
 [encode]
@@ -156,18 +155,19 @@ class FillPredictor(Predictor[FillRecipe, str, Vocabulary, ClozeModel]):
             expected=[word for _, word in blanked],
         )
 
-    def attention(self, text: str) -> AttentionExample | None:
+    def attention(self, text: str, output: str | None = None) -> AttentionExample | None:
         """Return the attention over the line; of a long line, over the first row with a blank."""
         line, blanks = encode_blanks([text], self.vocabulary)
         if not has_multihead(self.model):
             return None
-        (prediction,) = self.predict([text])
         first = mask_together(self.recipe.cut(line), blanks).take(np.arange(1))
-        batch = first.batch(PAD).to(self.device)
+        batch, words = first.batch(PAD).to(self.device), self.fill(first, best=1).words[:, 0]
+        scored = scored_output(words.tolist(), output, self.vocabulary)
         masked = batch.tokens[0].masked_fill(batch.blanks[0], MASK).tolist()
         return AttentionExample(
-            title=f"{text} → {prediction.output}",
-            run=lambda: self.model(batch.tokens, batch.present, batch.blanks),
+            title=f"{text} → {scored.text}",
+            run=lambda: self.model(*batch[:3]).float().log_softmax(dim=-1),
+            output=scored,
             views=[self_attention_view("words", self.vocabulary.token_texts([END, *masked, END]))],
             truncation=truncation_of(len(masked), int(line.lengths[0]), AROUND, "words"),
         )

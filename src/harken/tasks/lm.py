@@ -36,7 +36,7 @@ from harken.measure.interval import MIN_PIECES
 from harken.measure.perplexity import TokenLosses, loss_sample
 from harken.models.gpt import GPT, GPTConfig
 from harken.models.recurrent_lm import FixedStateLM, LanguageModelConfig
-from harken.tasks.attention_view import AttentionExample, next_token_example
+from harken.tasks.attention_view import AttentionExample, continued_example, next_token_example
 from harken.tasks.columns import TextColumns
 from harken.tasks.dummy_batches import DummySizes, random_text_batch, target_losses, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, Table, ranked_prediction, truncation_of
@@ -53,8 +53,7 @@ MAX_NEW_TOKENS = 200  # of a continuation, if the recipe does not set it
 BATCH_SIZE = 32  # prompts in a search
 BATCH_TOKENS = 4096  # in a batch of evaluation
 MAX_CHUNK = 4096  # tokens; longer chunks, such as text without spaces, are cut
-# maximum size of the held-out share of the training text: characters, or lines
-MAX_HELD_OUT = {"file": 2**24, "lines": 2**16}
+MAX_HELD_OUT = {"file": 2**24, "lines": 2**16}  # characters or lines of a held-out share
 MAX_EPOCHS_PER_BATCH = 1000  # each epoch is shuffled separately
 SAMPLES, PROMPT_CHARACTERS, SAMPLE_TOKENS = 3, 64, 100  # continuations in the report
 
@@ -204,14 +203,17 @@ class LanguageModelPredictor(Predictor[LanguageModelRecipe, str, Vocabulary, Any
             example=str(continuations.rows[0][0]),
         )
 
-    def attention(self, text: str) -> AttentionExample | None:
+    def attention(self, text: str, output: str | None = None) -> AttentionExample | None:
         """Return the attention over the end of the text and the most probable next token."""
-        if not isinstance(self.model, GPT):
+        model, token_texts = self.model, self.vocabulary.token_texts
+        if not isinstance(model, GPT):
             return None
-        prompt = self._prompt(text, self.model.max_length)
-        return next_token_example(
-            self.model, prompt.tokens.tolist(), self.vocabulary.token_texts, text, prompt.truncation
-        )
+        if output:
+            whole, first = self.stream.encode_continuation(text, output)
+            return continued_example(model, whole.tolist(), first, token_texts, (text, output))
+        prompt = self._prompt(text, model.max_length)
+        tokens, truncation = prompt.tokens.tolist(), prompt.truncation
+        return next_token_example(model, tokens, token_texts, text, truncation)
 
     def _prompt(self, text: str, max_length: int | None) -> Prompt:
         """Return the start token and the text; a long prompt keeps its last `max_length` tokens."""

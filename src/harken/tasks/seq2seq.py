@@ -16,6 +16,7 @@ from harken.inspection.refs import is_cross_attention, is_decoder_attention
 from harken.models.captioner import Captioner
 from harken.models.seq2seq import EncoderDecoder
 from harken.tasks.attention_view import AttentionView, AudioView, ImageView, TokenTexts
+from harken.tasks.attention_view import scored_output as scored_output
 from harken.tasks.dummy_batches import target_losses
 from harken.tasks.prediction import Truncation
 from harken.tasks.task import Keys
@@ -71,11 +72,9 @@ def cross_entropy_loss(smoothing: float) -> Callable[[nn.Module, Seq2SeqBatch], 
     return loss
 
 
-def decoder_inputs(
-    outputs: Sequence[int], device: torch.device, start: int = END
-) -> Int[Tensor, "1 T"]:
-    """Return `start` and all `outputs` but the last, the decoder inputs of teacher forcing."""
-    return torch.tensor([[start, *outputs[:-1]]], device=device)
+def decoder_inputs(outputs: Sequence[int], device: torch.device) -> Int[Tensor, "1 T"]:
+    """Return the start token and all `outputs` but the last, the inputs of teacher forcing."""
+    return torch.tensor([[END, *outputs[:-1]]], device=device)
 
 
 def output_views(

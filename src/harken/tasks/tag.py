@@ -53,7 +53,7 @@ from harken.layers.losses import cross_entropy_
 from harken.models.encoders import TextEncoderConfig
 from harken.models.piece_tagger import PieceTagger, PieceTaggerConfig
 from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
-from harken.tasks.attention_view import AttentionExample, self_attention_view
+from harken.tasks.attention_view import AttentionExample, named_output, self_attention_view
 from harken.tasks.columns import TagColumns
 from harken.tasks.dummy_batches import DummySizes, random_tokens, token_sizes
 from harken.tasks.prediction import Evaluation, Prediction, truncation_of
@@ -201,20 +201,22 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
             tables=tag_tables(examples, predicted, self.vocabulary),
         )
 
-    def attention(self, text: str) -> AttentionExample | None:
+    def attention(self, text: str, output: str | None = None) -> AttentionExample | None:
         """Return the attention over the first words, up to the model's limit."""
         model, all_words = self.model, text.split()
         if not all_words or not has_multihead(model):
             return None
         corpus = word_corpus(*self.vocabulary.encode([all_words]))
         words = all_words[: limited_windows(corpus, self.recipe.model).lengths[0]]
-        (tagged,) = self.tag([words])
+        forced, (tagged,) = output.split() if output else None, self.tag([words])
+        tags = named_output(tagged.tags, forced, self.vocabulary.tags)
         corpus = word_corpus(*self.vocabulary.encode([words]))
         windows = sentence_windows(corpus.lengths, len(words))
         batch = tagged_batch(corpus, windows, np.arange(1), PAD).to(self.device)
         return AttentionExample(
-            title=f"{' '.join(words)} → {' '.join(tagged.tags)}",
-            run=lambda: model(*batch[:-1]),
+            title=f"{' '.join(words)} → {tags.text}",
+            run=lambda: model(*batch[:-1])[0, : len(words)].float().log_softmax(dim=-1),
+            output=tags,
             views=[self_attention_view(*self._labels(words))],
             truncation=truncation_of(len(words), len(all_words), "first", "words"),
         )

@@ -199,8 +199,11 @@ class Predictor(ABC, Generic[R, E, V, M]):
         """Compute the metrics; `condition` is only set for speech recognition."""
 
     @abstractmethod
-    def attention(self, text: str) -> AttentionExample | None:
-        """Return the attention of an input; None if it is empty or the model has no attention."""
+    def attention(self, text: str, output: str | None = None) -> AttentionExample | None:
+        """Return the attention of an input; None if it is empty or the model has no attention.
+
+        With `output`, the model reads this output (teacher forcing) instead of its own.
+        """
 
 
 class Task(ABC, Generic[R, E, V, M]):

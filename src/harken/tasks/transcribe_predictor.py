@@ -55,7 +55,7 @@ from harken.tasks.attention_view import (
 )
 from harken.tasks.chunks import Chunk, Frames, Transcript, cut_at_silence, join_transcripts
 from harken.tasks.prediction import Evaluation, Prediction, Table, beam_prediction, truncation_of
-from harken.tasks.seq2seq import decoder_inputs, output_views
+from harken.tasks.seq2seq import output_views, scored_output
 from harken.tasks.task import Indices, Keys, Predictor, SplitPaths, sample_keys
 from harken.training.distributed import map_batches
 from harken.training.loop import StageConfig
@@ -187,7 +187,7 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
             tables=speech_tables([utterance.speaker for utterance in examples], alignments),
         )
 
-    def attention(self, text: str) -> AttentionExample | None:
+    def attention(self, text: str, output: str | None = None) -> AttentionExample | None:
         """Return the attention over the start of a sound, up to the model's limit.
 
         Without a decoder, only the encoder is shown. If the output is empty, the decoder predicts
@@ -198,9 +198,9 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         (frames,) = frames_of([self._signal(text)], self.filterbank)
         total, frames = len(frames), frames[: self.model.max_frames]
         (transcript,) = self.transcribe([frames], [(0,)], times=True)
-        tokens = transcript.beam[0].tokens
         start, *known = self.vocabulary.decoder.start
-        outputs = [*known, *(tokens or [self.vocabulary.special.end])]
+        scored = scored_output(transcript.beam[0].tokens, output, self.vocabulary)
+        outputs, has_steps = [*known, *scored.targets], "attention" in self.model.modes
         with torch.inference_mode():
             count = self._encode([frames]).memory.shape[1]
         times = [f"{self._seconds(state + 0.5):.2f} s" for state in range(count)]
@@ -215,8 +215,14 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         )
         encoder = self_attention_view("time in seconds", times, is_encoder_attention)
         return AttentionExample(
-            title=f"{Path(text).name}: {output_title(self.vocabulary.decode([tokens])[0])}",
-            run=lambda: self._teacher_force(frames, outputs),
+            title=f"{Path(text).name}: {output_title(scored.text)}",
+            run=lambda: self.model.output_log_probs(
+                self._encode([frames]),
+                scored.targets,
+                prompt=self.vocabulary.decoder.start,
+                end=self.vocabulary.special.end,
+            ),
+            output=scored if has_steps else scored._replace(targets=[0], token_texts=None),
             views=output_views(
                 outputs, self.vocabulary.token_texts, encoder, "sound", sound=view, start=start
             ),
@@ -292,15 +298,6 @@ class SpeechPredictor(Predictor[TranscribeRecipe, Utterance, Vocabulary, SpeechR
         lengths = torch.tensor([max(len(frames), 1) for frames in sounds])
         present = torch.arange(padded.shape[1]) < lengths[:, None]
         return self.model.encode(padded.to(self.device), present.to(self.device))
-
-    def _teacher_force(self, frames: Frames, outputs: Sequence[int]) -> None:
-        """Encode a sound and, if there is a decoder, run it on the output (teacher forcing)."""
-        encoded = self._encode([frames])
-        if "attention" in self.model.modes:
-            start = self.vocabulary.decoder.start[0]
-            tokens = decoder_inputs(outputs, encoded.memory.device, start)
-            present = torch.ones_like(tokens, dtype=torch.bool)
-            self.model.step(tokens, present, self.model.init_state(*encoded))
 
     def _spans(
         self,

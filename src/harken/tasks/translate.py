@@ -23,7 +23,7 @@ import torch
 from harken.batch.bucketing import BucketSampler
 from harken.batch.padding import Seq2SeqBatch, pad, shift_targets
 from harken.batch.pair_shards import SOURCE, TARGET, PairShards
-from harken.batch.ragged import IntArray
+from harken.batch.ragged import IntArray, ragged
 from harken.batch.shards import write_shards
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, bounded
 from harken.decode.search import SearchConfig
@@ -48,6 +48,7 @@ from harken.tasks.seq2seq import (
     decoder_inputs,
     max_tokens,
     output_views,
+    scored_output,
     search_tokens,
 )
 from harken.tasks.task import Keys, Layout, Predictor, Splits, Task, require_share, warn_unfit
@@ -217,7 +218,7 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
             example=next(short, min(sources, key=len, default="")),
         )
 
-    def attention(self, text: str) -> AttentionExample | None:
+    def attention(self, text: str, output: str | None = None) -> AttentionExample | None:
         """Return the attention of the best hypothesis for the first chunk of the source."""
         model, vocabulary = self.model.eval(), self.vocabulary
         (tokens,) = vocabulary.encode([text])
@@ -225,15 +226,15 @@ class TranslatePredictor(Predictor[TranslateRecipe, Pair, Vocabulary, EncoderDec
             return None
         chunk, *_ = self._chunks(tokens)
         ((best, *_),) = self._search([chunk], [(0, 0)])
-        outputs = [*best.tokens, END][: max_tokens(model, self.recipe.search)]
-        source = torch.tensor([chunk.tolist()], device=self.device)
-        inputs = decoder_inputs(outputs, self.device)
-        texts = vocabulary.token_texts(chunk.tolist())
+        limit, texts = max_tokens(model, self.recipe.search), vocabulary.token_texts(chunk.tolist())
+        target = scored_output(best.tokens, output, vocabulary, limit)
+        inputs = [*pad(ragged([chunk]), PAD), decoder_inputs(target.targets, self.device)]
         encoder = self_attention_view("source tokens", texts, is_encoder_attention)
         return AttentionExample(
-            title=f"{text} → {output_title(vocabulary.decode([best.tokens])[0])}",
-            run=lambda: model.states(source, torch.ones_like(source, dtype=torch.bool), inputs),
-            views=output_views(outputs, vocabulary.token_texts, encoder, "source tokens"),
+            title=f"{text} → {output_title(target.text)}",
+            run=lambda: model(*(part.to(self.device) for part in inputs))[0].log_softmax(dim=-1),
+            views=output_views(target.targets, vocabulary.token_texts, encoder, "source tokens"),
+            output=target,
             truncation=truncation_of(len(chunk), len(tokens), "first"),
         )
 

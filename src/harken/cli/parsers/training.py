@@ -244,3 +244,26 @@ examples:
   harken runs
   harken runs experiments --json
 """
+
+
+def serve_options(parser: Parser) -> None:
+    """Open runs in the browser: predictions, attention and the effect of heads."""
+    add, folder = parser.add_argument, Path("runs")
+    text = "Run folders, or folders that contain runs (default: runs)"
+    add("paths", nargs="*", type=Path, default=[folder], metavar="PATH", help=text)
+    add("--port", type=int, default=8765, metavar="N", help="Port; 0 chooses a free one")
+    add("--open", action="store_true", help="Open the page in the browser")
+    text = "Address to listen on; another than this machine needs --token"
+    add("--host", default="127.0.0.1", metavar="ADDRESS", help=text)
+    text = "Secret of the clients, 16 or more letters and digits (default: random)"
+    add("--token", metavar="TEXT", help=text)
+    parser.epilog = """The command prints a link that contains a token, and runs until Ctrl-C. Only
+this machine can connect. The same server answers a JSON API and the OpenAI API; a request needs the
+token as `Authorization: Bearer TOKEN`.
+
+Needs `pip install "harken[serve]"`.
+
+examples:
+  harken serve runs --open
+  harken serve runs/demo runs/speech --port 9000
+"""
