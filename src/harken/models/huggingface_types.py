@@ -81,11 +81,11 @@ class Architecture:
             template = one_layer(config).build(vocabulary, seed=0).state_dict()
         if (head := tied_head(config)) is not None:
             del template[head]
-        for layer in range(max(layers_of(config).values())):
+        for layer in range(max(stack_layers(config).values())):
             for name, weight in template.items():
                 module, _, parameter = name.replace("blocks.0.", "blocks.#.").rpartition(".")
                 stack = module.partition("stack.")[0] if "#" in module else None
-                if layer >= (1 if stack is None else layers_of(config)[stack]):
+                if layer >= (1 if stack is None else stack_layers(config)[stack]):
                     continue
                 file_module = self.names[module.removeprefix("backbone.")]
                 fused = [key for key, value in self.names.items() if value == file_module]
@@ -110,7 +110,7 @@ class Architecture:
                 yield weight_name, source
 
 
-def layers_of(config: PretrainedConfig) -> dict[str, int]:
+def stack_layers(config: PretrainedConfig) -> dict[str, int]:
     """Return the number of layers of each stack, by the prefix of its name."""
     if isinstance(config, PretrainedRecognizerConfig):
         encoder, decoder = config.stacks
