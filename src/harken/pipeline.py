@@ -37,7 +37,7 @@ from harken.files import (
 from harken.layers.depth import freeze_layers
 from harken.provenance import check_data, check_recipe, provenance, recorded_threads
 from harken.python_examples import EXAMPLES, Examples, name_examples, write_examples
-from harken.recipe import Recipe, task_of
+from harken.recipe import Recipe, frozen_layers, task_of
 from harken.report.markup import visible_text
 from harken.report.model_card import model_card
 from harken.report.run_page import run_report
@@ -252,7 +252,7 @@ def _train_stages(
     check_size = partial(check_model_size, bytes_per_parameter=needed, device=device)
     agree(lambda: check_size(build, "recipe"))
     model = agree(lambda: build_sharded(build, device)) if sharded else build().to(device)
-    agree(lambda: freeze_layers(model, getattr(recipe.model, "freeze", 0)))
+    agree(lambda: freeze_layers(model, frozen_layers(recipe)))
     stages = main_first(lambda: task.stages(recipe, splits, vocabulary, folder / TOKENS))
     training = Training(
         model,

@@ -156,6 +156,11 @@ def determined_keys(name: str, folder: Path) -> config.Determined:
     return config.Determined(values=values, origin=short_path(origin), defaults=CHANGEABLE)
 
 
+def frozen_layers(recipe: Recipe) -> int:
+    """Return the number of blocks that are not trained, `model.freeze`."""
+    return int(getattr(recipe.model, "freeze", 0))
+
+
 def task_of(recipe: Recipe) -> AnyTask:
     """Return the task of a recipe."""
     return TASKS[recipe.task]

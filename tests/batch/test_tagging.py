@@ -5,10 +5,12 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from harken.batch.bucketing import BucketSampler
 from harken.batch.padding import IGNORE_INDEX
 from harken.batch.tagging import (
     TaggedBatch,
     WordCorpus,
+    piece_windows,
     sentence_windows,
     tagged_batch,
     unk_dropout,
@@ -37,7 +39,7 @@ def test_each_word_is_kept_once_and_where_it_is_farthest_from_a_cut(
     windows = sentence_windows(numbers(lengths), limit)
     firsts = np.cumsum([0, *lengths])
     kept: list[int] = []
-    for start, length, skipped, count in zip(*map(np.ndarray.tolist, windows), strict=True):
+    for start, length, skipped, count, _ in zip(*map(np.ndarray.tolist, windows), strict=True):
         assert length <= limit
         sentence = int(np.searchsorted(firsts, start, side="right")) - 1
         if length:
@@ -81,7 +83,7 @@ def test_a_batch_is_its_windows(sentences: Drawn, limit: int, data: st.DataObjec
     flat = [word for sentence in sentences for word in sentence]
     counted = 0
     for row, window in enumerate(chosen):
-        start, length, skipped, kept = (int(part[window]) for part in windows)
+        start, length, skipped, kept, _ = (int(part[window]) for part in windows)
         expected = flat[start : start + length]
         padding = batch.words.shape[1] - length
         assert batch.words[row].tolist() == [word[0] for word in expected] + [FILLER] * padding
@@ -104,6 +106,20 @@ def test_without_tags_nothing_counts() -> None:
     batch = tagged_batch(corpus, sentence_windows(corpus.lengths, 7), numbers([0]), FILLER)
     assert batch.num_targets == 0
     assert batch.words.tolist() == [[3, 5]]
+
+
+def test_windows_of_pieces_are_bucketed_by_their_pieces() -> None:
+    """99 sentences of one piece and one of 29: by words, all would share a batch of 100 x 31."""
+    spellings = [numbers([0]), np.zeros(29, dtype=np.int64)]
+    sentences = [numbers([int(index == 42)]) for index in range(100)]
+    corpus = word_corpus(sentences, sentences, spellings)
+    windows = piece_windows(corpus, max_pieces=31, ends=2)
+    assert windows.sizes.tolist() == [31 if index == 42 else 3 for index in range(100)]
+    assert windows.lengths.tolist() == [1] * 100
+    sampler = BucketSampler(windows.sizes, budget=60, seed=0)
+    batches = [sampler.batch(step) for step in range(6)]
+    assert sampler.epoch(6) == 1
+    assert [42] in [batch.tolist() for batch in batches]
 
 
 def long_batch(rows: int = 200, time: int = 101) -> TaggedBatch:

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from harken.cost.step import trace_step
-from harken.cost.workload import Workload, trace_workload, workload
+from harken.cost.workload import Workload, count_formulas, trace_workload, workload
 from harken.recipe import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -155,3 +155,25 @@ def test_bytes_that_autograd_saves(name: str) -> None:
     )
     assert result.requires_grad
     assert trace_workload(step).saved_bytes == pytest.approx(expected, rel=0.05)
+
+
+def test_frozen_layers_have_no_gradients_and_no_optimizer_state() -> None:
+    sets = (*SMALL, "model.freeze=1", "training.optimizer.kind=adamw")
+    recipe = load_recipe(RECIPES / "lm.toml", sets)
+    step = workload(recipe, batch=3, length=5, vocabulary=211)
+    weights = dict(step.build().named_parameters())
+    trained = [
+        weight
+        for name, weight in weights.items()
+        if name.startswith(("stack.blocks.1.", "stack.norm."))
+    ]
+    # A gradient, two moments and a float32 step number of each trained tensor.
+    expected = bytes_of(*weights.values()) + 3 * bytes_of(*trained) + 4 * len(trained)
+    assert trace_workload(step).state_bytes == expected
+    formulas = count_formulas(step)
+    deeper = load_recipe(RECIPES / "lm.toml", (*sets, "model.layers=7"))
+    cost = trace_workload(workload(deeper, batch=3, length=5, vocabulary=211))
+    for name in ("step", "state_bytes", "saved_bytes"):
+        formula = formulas[name]
+        assert formula is not None
+        assert formula.value({**step.letters, "L": 7}) == getattr(cost, name)

@@ -22,7 +22,7 @@ from harken.pipeline import train
 from harken.recipe import load_recipe
 from harken.run import Run
 from harken.tasks.tag import (
-    BATCH_WORDS,
+    BATCH_TOKENS,
     MAX_LENGTH,
     TagPredictor,
     TagRecipe,
@@ -210,7 +210,7 @@ def test_predictions_do_not_depend_on_the_batch_size(
     assert [prediction.input for prediction in together] == lines
     assert len({prediction.output for prediction in together}) > 5
     monkeypatch.setattr("harken.tasks.tag.BATCH_SIZE", 4)
-    monkeypatch.setattr("harken.tasks.tag.BATCH_WORDS", 1)
+    monkeypatch.setattr("harken.tasks.tag.BATCH_TOKENS", 1)
     for prediction, expected in zip(together, trained.predict(lines), strict=True):
         assert len(prediction.output.split()) == len(prediction.input.split())
         assert prediction.output == expected.output
@@ -264,7 +264,7 @@ def test_batches_of_a_long_sentence_are_bounded(desk: Path, body: str) -> None:
     assert sum(rows * time for rows, time, _ in shapes) >= 3_000
     for rows, time, _ in shapes:
         assert time <= (16 if body == "transformer" else MAX_LENGTH)
-        assert rows * time <= BATCH_WORDS
+        assert rows * time <= BATCH_TOKENS
 
 
 def test_metrics_by_hand(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ class SentenceWindows(NamedTuple):
     lengths: IntArray
     skipped: IntArray  # number of words at the start that belong to the window before
     kept: IntArray  # number of words after these
+    sizes: IntArray  # lengths of the model's inputs: in words, or in word pieces
 
 
 def sentence_windows(lengths: IntArray, max_length: int | IntArray) -> SentenceWindows:
@@ -56,7 +57,7 @@ def sentence_windows(lengths: IntArray, max_length: int | IntArray) -> SentenceW
 
     `max_length` is a number, or a number for each sentence.
     """
-    windows: list[tuple[int, int, int, int]] = []
+    windows: list[tuple[int, ...]] = []
     first = 0
     limits = np.broadcast_to(max_length, lengths.shape).tolist()
     for length, max_length in zip(lengths.tolist(), limits, strict=True):
@@ -66,9 +67,10 @@ def sentence_windows(lengths: IntArray, max_length: int | IntArray) -> SentenceW
         # In the middle of an overlap, a word is equally far from the cut of either window.
         middles = [(left + max_length + right) // 2 for left, right in pairwise(starts)]
         for start, begin, end in zip(starts, [0, *middles], [*middles, length], strict=True):
-            windows.append((first + start, min(max_length, length), begin - start, end - begin))
+            size = min(max_length, length)
+            windows.append((first + start, size, begin - start, end - begin, size))
         first += length
-    return SentenceWindows(*np.array(windows, dtype=np.int64).reshape(-1, 4).T)
+    return SentenceWindows(*np.array(windows, dtype=np.int64).reshape(-1, 5).T)
 
 
 class WordCorpus(NamedTuple):
@@ -108,11 +110,23 @@ def words_within(corpus: WordCorpus, max_pieces: int) -> IntArray:
     return limits
 
 
+def piece_windows(corpus: WordCorpus, max_pieces: int, ends: int) -> SentenceWindows:
+    """Return windows of at most `max_pieces` word pieces, to which the model adds `ends` tokens.
+
+    Their sizes are in pieces: sentences of few words with many pieces would otherwise share a batch
+    with sentences of few pieces, and most of it would be padding.
+    """
+    windows = sentence_windows(corpus.lengths, words_within(corpus, max_pieces))
+    before = np.concatenate(([0], np.cumsum(corpus.spellings.lengths[corpus.forms])))
+    pieces = before[windows.starts + windows.lengths] - before[windows.starts]
+    return windows._replace(sizes=pieces + ends)
+
+
 def tagged_batch(
     corpus: WordCorpus, windows: SentenceWindows, chosen: IntArray, padding_value: int
 ) -> TaggedBatch:
     """Return the chosen windows, one per row; only tags of kept words are counted."""
-    starts, lengths, skipped, kept = (part[chosen] for part in windows)
+    starts, lengths, skipped, kept, _ = (part[chosen] for part in windows)
     words, present = pad(ragged_slices(corpus.words, starts, lengths), padding_value)
     forms = ragged_slices(corpus.forms, starts, lengths)
     distinct, index = np.unique(forms.values, return_inverse=True)

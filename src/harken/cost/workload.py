@@ -18,7 +18,8 @@ from harken.cost.trace import Observer
 from harken.encode.subwords import CharactersConfig
 from harken.encode.vocabulary import VocabularySizes
 from harken.errors import UserError
-from harken.recipe import Recipe, task_of
+from harken.layers.depth import freeze_layers
+from harken.recipe import Recipe, frozen_layers, task_of
 from harken.training.loop import MicroBatch, StageConfig
 
 CHARACTERS = 360  # 256 bytes, 4 special symbols and about a hundred characters
@@ -53,8 +54,9 @@ class Workload:
         return VocabularySizes(self.vocabulary, CHARACTERS, TAGS)
 
     def build(self) -> nn.Module:
-        """Build the model in training mode."""
+        """Build the model in training mode, with the frozen layers of the recipe."""
         model: nn.Module = task_of(self.recipe).build(self.recipe, self.vocabulary_sizes)
+        freeze_layers(model, frozen_layers(self.recipe))
         return model.train()
 
     def batch(self) -> MicroBatch[Any]:
@@ -167,10 +169,14 @@ def depth_formulas(step: Workload) -> dict[str, Formula | None]:
 def axes(
     step: Workload, nodes: Mapping[str, Sequence[int]], factors: Sequence[Factor]
 ) -> Iterator[Axis]:
-    """Yield one axis per letter. L and D, numbers of layers, occur as powers only."""
+    """Yield one axis per letter. L and D, numbers of layers, occur as powers only.
+
+    Numbers of layers are above that of the frozen layers, which is constant.
+    """
+    frozen = frozen_layers(step.recipe)
     for letter, size in step.letters.items():
-        unit = size if letter in "JV" else 1
-        sizes = [unit * node for node in nodes[letter]]
+        unit, offset = size if letter in "JV" else 1, frozen if letter in "LD" else 0
+        sizes = [unit * node + offset for node in nodes[letter]]
         yield Axis(letter, sizes, POWERS if letter in "LD" else factors)
 
 

@@ -31,10 +31,10 @@ from harken.batch.tagging import (
     SentenceWindows,
     TaggedBatch,
     WordCorpus,
+    piece_windows,
     sentence_windows,
     tagged_batch,
     word_corpus,
-    words_within,
 )
 from harken.config import MAX_BATCH, MAX_SEED, MAX_STEPS, as_plain, bounded
 from harken.encode.pretrained import (
@@ -51,7 +51,7 @@ from harken.formats.examples import Sentence, TaggedToken
 from harken.inspection.record import has_multihead
 from harken.layers.losses import cross_entropy_
 from harken.models.encoders import TextEncoderConfig
-from harken.models.piece_tagger import PieceTagger, PieceTaggerConfig
+from harken.models.piece_tagger import END_PIECES, PieceTagger, PieceTaggerConfig
 from harken.models.tagger import CBOWConfig, Tagger, TaggerConfig
 from harken.tasks.attention_view import AttentionExample, named_output, self_attention_view
 from harken.tasks.columns import TagColumns
@@ -72,7 +72,7 @@ MAX_SENTENCE = 500  # words; if the only sentence of a file is longer, blank lin
 DUMMY_CHARACTERS = 12  # per word of a dummy batch
 MAX_LENGTH = 1024  # words per window, for a model without a limit
 BATCH_SIZE = 1024  # sentences encoded at once
-BATCH_WORDS = 8192  # words in a batch, padding included
+BATCH_TOKENS = 8192  # words or word pieces in a batch, padding included
 TEMPLATE = """\
 column = "{data.column}"    # of CoNLL-U; or "xpos", language-specific tags
 
@@ -113,7 +113,8 @@ class TagsConfig(StageConfig):
 
     steps: int = bounded(1600, at_least=0, at_most=MAX_STEPS)  # optimizer steps
     optimizer: OptimizerConfig = AdamWConfig(lr=2e-3, weight_decay=0.01)  # optimizer, learning rate
-    batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)  # words per batch
+    # words per batch, or word pieces of a pretrained tokenizer, padding included
+    batch_tokens: int = bounded(2048, at_least=1, at_most=MAX_BATCH)
     # word dropout a: a word with count c becomes unknown with probability a / (a + c)
     unk_dropout: float = bounded(1.0, at_least=0.0, at_most=1e6)
 
@@ -172,7 +173,7 @@ def require_known_tags(
 def limited_windows(corpus: WordCorpus, model: AnyTaggerConfig) -> SentenceWindows:
     """Return windows that the model can read."""
     if model.max_pieces is not None:
-        return sentence_windows(corpus.lengths, words_within(corpus, model.max_pieces))
+        return piece_windows(corpus, model.max_pieces, END_PIECES)
     return sentence_windows(corpus.lengths, model.max_length or MAX_LENGTH)
 
 
@@ -241,7 +242,7 @@ class TagPredictor(Predictor[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
         corpus = word_corpus(*self.vocabulary.encode(sentences))
         windows = limited_windows(corpus, self.recipe.model)
         log_probs = np.zeros((len(corpus.words), len(self.vocabulary.tags)), dtype=np.float32)
-        sampler = BucketSampler(windows.lengths, BATCH_WORDS, seed=0)
+        sampler = BucketSampler(windows.sizes, BATCH_TOKENS, seed=0)
         for step in takewhile(lambda step: sampler.epoch(step) < 1, count()):
             chosen = sampler.batch(step)
             batch = tagged_batch(corpus, windows, chosen, PAD).to(self.device)
@@ -335,7 +336,7 @@ class TagTask(Task[TagRecipe, Sentence, WordVocabulary, AnyTagger]):
         corpus = word_corpus(*vocabulary.encode([example.words for example in train]), tags)
         config, vectors, seed = recipe.training.tags, recipe.training.vectors, recipe.seed
         windows = limited_windows(corpus, recipe.model)
-        sampler = BucketSampler(windows.lengths, config.batch_tokens, seed)
+        sampler = BucketSampler(windows.sizes, config.batch_tokens, seed)
         words = [sentence.words for sentence in splits["dev"]]
         expected = [sentence.tags for sentence in splits["dev"]]
 
