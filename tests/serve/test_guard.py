@@ -98,7 +98,7 @@ ATTACKS: dict[str, tuple[bytes, int]] = {
     "web socket": (
         request(
             "GET",
-            "/",
+            "/socket",
             Upgrade="websocket",
             Connection="Upgrade",
             Sec_WebSocket_Version="13",
