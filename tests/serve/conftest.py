@@ -11,7 +11,7 @@ from .serving import Serving
 @pytest.fixture(scope="session")
 def serving(untrained_run: Callable[[str], Path]) -> Iterator[Serving]:
     runs = [untrained_run(task) for task in ("lm", "translate", "transcribe", "caption")]
-    serving = Serving([runs[0].parent])
+    serving = Serving(runs)
     yield serving
     serving.stop()
     assert not serving.thread.is_alive()
