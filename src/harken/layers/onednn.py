@@ -99,7 +99,7 @@ def joinable_layers(model: nn.Module, linears: Collection[nn.Linear]) -> list[Mu
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether somebody watches the calls of a module, so that none may be skipped."""
+    """Whether a module has forward hooks, so that its call must not be skipped."""
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
